@@ -31,6 +31,28 @@ int pipeline_check_frame(const struct pipeline *pipeline, bool coordinates,
 	return 0;
 }
 
+bool pipeline_drops_boxes(const struct pipeline *pipeline)
+{
+	for (unsigned i = 0; i < pipeline->transform_count; i++)
+		if (pipeline->transforms[i].kind == TRANSFORM_SANITIZE_BOXES)
+			return true;
+	return false;
+}
+
+int pipeline_check_no_boxes(const struct pipeline *pipeline, struct pipeline_error *error)
+{
+	for (unsigned i = 0; i < pipeline->transform_count; i++) {
+		const struct transform *transform = &pipeline->transforms[i];
+
+		if (transform_is_of_boxes(transform->kind))
+			return pipeline_fail(error, -EINVAL, transform->position,
+					     "%s acts on boxes, and none are delivered: ask for a "
+					     "value of role boxes, or leave it out",
+					     transform_name(transform->kind));
+	}
+	return 0;
+}
+
 /*
  * Computes the geometry of a sample. Checks that it ends with the size of finished samples, for
  * which `output` has room.
@@ -133,13 +155,13 @@ int pipeline_apply_raster(const struct pipeline *pipeline, struct pipeline_scrat
 int pipeline_apply_coordinates(const struct pipeline *pipeline, uint64_t index, uint32_t width,
 			       uint32_t height, const struct coordinates *coordinates,
 			       uint64_t seed, uint64_t epoch, float *rows, size_t count,
-			       struct packimg_error *error)
+			       uint8_t *keep, struct packimg_error *error)
 {
 	const struct packimg_sample sample = {.index = index, .width = width, .height = height};
 	struct geometry geometry;
 	int r = frame_geometry(pipeline, &sample, seed, epoch, &geometry, error);
 
 	if (r == 0)
-		coordinates_apply(&geometry, width, height, coordinates, rows, count);
+		coordinates_apply(&geometry, width, height, coordinates, rows, count, keep);
 	return r;
 }

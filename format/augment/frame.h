@@ -18,6 +18,14 @@
 int pipeline_check_frame(const struct pipeline *pipeline, bool coordinates,
 			 struct pipeline_error *error);
 
+/* Returns true if the pipeline may drop boxes: sanitize_boxes. */
+bool pipeline_drops_boxes(const struct pipeline *pipeline);
+/*
+ * Returns -EINVAL, with the position of the step, if a step needs boxes: for feeds that deliver
+ * neither boxes nor anything that belongs to them. error may be NULL.
+ */
+int pipeline_check_no_boxes(const struct pipeline *pipeline, struct pipeline_error *error);
+
 /* A mask or raster as the schema describes it. */
 struct frame_raster {
 	uint32_t width, height; /* of the sample's image: upright pixels */
@@ -56,24 +64,14 @@ struct coordinates {
 size_t coordinates_row(const struct coordinates *coordinates);
 /*
  * Moves `count` rows of coordinates of a sample of width x height pixels, in place:
- * apply/coordinates.h. Returns the errors of pipeline_apply() that concern the geometry.
+ * apply/coordinates.h. Sets keep[i] to 0 if the pipeline drops box i, else to 1; keep may be NULL.
+ * Returns the errors of pipeline_apply() that concern the geometry.
  */
 int pipeline_apply_coordinates(const struct pipeline *pipeline, uint64_t index, uint32_t width,
 			       uint32_t height, const struct coordinates *coordinates,
 			       uint64_t seed, uint64_t epoch, float *rows, size_t count,
-			       struct packimg_error *error);
+			       uint8_t *keep, struct packimg_error *error);
 
-/* Clips boxes to a frame of width x height pixels: torchvision's clamp_bounding_boxes(). */
-void boxes_clamp(const struct coordinates *coordinates, uint32_t width, uint32_t height,
-		 float *boxes, size_t count);
-/*
- * Sets keep[i] to 1 if box i stays, else 0: torchvision's sanitize_bounding_boxes(). Sides and
- * area, in pixels, must be at least min_size and min_area, which are not negative, and the box must
- * lie in the frame of width x height pixels. Returns the number of boxes that stay.
- */
-size_t boxes_sanitize(const struct coordinates *coordinates, uint32_t width, uint32_t height,
-		      float min_size, float min_area, const float *boxes, size_t count,
-		      uint8_t *keep);
 /*
  * Drops the rows of `row_size` bytes whose keep[i] is 0, and keeps the order of the others: for the
  * boxes and each value of which rows belong to them. Returns the number of rows that stay.

@@ -44,6 +44,7 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 		.times = &times->stages,
 		.bytes = &thread->value_bytes,
 		.image_bytes = &thread->image_bytes,
+		.box_bytes = &thread->box_bytes,
 	};
 	return values_put(&batcher->options.values, &origin, &batcher->ring.layout, work->slot, i,
 			  error);
@@ -100,6 +101,7 @@ void batcher_forget_buffers(struct batcher_thread *thread)
 	io_buffer_deinit(&thread->sample_bytes);
 	io_buffer_deinit(&thread->value_bytes);
 	io_buffer_deinit(&thread->image_bytes);
+	io_buffer_deinit(&thread->box_bytes);
 	for (uint32_t i = 0; i < PACKIMG_AHEAD_MAX; i++)
 		io_buffer_deinit(&thread->kept_bytes[i]);
 	thread->kept_count = 0;

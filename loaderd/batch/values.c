@@ -375,10 +375,10 @@ static int move_rows(const struct value *value, const struct value_origin *origi
 	return pipeline_apply_coordinates(origin->pipeline, origin->sample->index, width, height,
 					  &value->coordinates, origin->seed, origin->epoch,
 					  (float *)(section + first + i * place->stride), count,
-					  error);
+					  NULL, error);
 }
 
-/* Sets the message for an error of put_field(). */
+/* Sets the message for an error of put_field() or copy_boxes(). */
 static void explain(int r, const struct value_origin *origin, const struct value *value,
 		    const struct packimg_value *stored, struct packimg_error *error)
 {
@@ -412,11 +412,109 @@ static void explain(int r, const struct value_origin *origin, const struct value
 			 index, name);
 }
 
+/*
+ * Copies a sample's boxes to the thread's buffer, where nobody else changes them, with room for a
+ * byte for each box behind them.
+ */
+static int copy_boxes(const struct value *boxes, const struct value_origin *origin,
+		      struct packimg_value *stored, float **ret_rows)
+{
+	const struct dataset *dataset = origin->dataset;
+	int r = find_value(boxes, origin, stored);
+	if (r < 0)
+		return r;
+	if (stored->size > boxes->capacity)
+		return boxes->longest_known ? -EBADMSG : -EINVAL;
+	if (stored->size % boxes->row != 0)
+		return -EBADMSG;
+	uint8_t *bytes =
+		io_buffer_take(origin->box_bytes, stored->size + stored->size / boxes->row + 1);
+	if (!bytes)
+		return -ENOMEM;
+	*ret_rows = (float *)bytes;
+	if (!dataset->mapped && stored->size > 0)
+		return packimg_read(dataset->image, origin->sample->index, stored->bytes, bytes,
+				    stored->size);
+	if (stored->size > 0)
+		memcpy(bytes, stored->bytes, stored->size);
+	return 0;
+}
+
+/*
+ * Sets keep to a byte for each of a sample's boxes, 0 for those that the pipeline drops. Returns
+ * -ENODATA if there is no image that they could leave.
+ */
+static int sanitize(const struct value *boxes, const struct value_origin *origin,
+		    const uint8_t **ret_keep, size_t *ret_count, struct packimg_error *error)
+{
+	struct packimg_value stored = {0};
+	uint32_t width, height;
+	float *rows;
+	int r = copy_boxes(boxes, origin, &stored, &rows);
+	if (r < 0) {
+		explain(r, origin, boxes, &stored, error);
+		return r;
+	}
+	size_t count = stored.size / boxes->row;
+	uint8_t *keep = (uint8_t *)rows + stored.size;
+	r = frame_size(boxes, origin, &width, &height, error);
+	if (r < 0)
+		return r;
+	*ret_keep = keep;
+	*ret_count = count;
+	return pipeline_apply_coordinates(origin->pipeline, origin->sample->index, width, height,
+					  &boxes->coordinates, origin->seed, origin->epoch, rows,
+					  count, keep, error);
+}
+
+/*
+ * Drops rows that are in the slot. A client that may write there changes no more than its own rows:
+ * their number is not read from there.
+ */
+static void drop_rows(const struct value *value, const struct ring_section *place,
+		      uint32_t batch_size, uint8_t *section, uint32_t i, const uint8_t *keep,
+		      size_t count)
+{
+	uint8_t *rows = section + ring_ragged_offset(batch_size) + i * place->stride;
+	((uint32_t *)section)[batch_size + i] = (uint32_t)rows_keep(rows, value->row, keep, count);
+}
+
+/* Drops what the pipeline drops of boxes b. rows: the numbers of rows of all values. */
+static int drop_boxes(const struct value_table *values, uint32_t b,
+		      const struct value_origin *origin, const struct ring_geometry *layout,
+		      struct ring_slot *slot, uint32_t i, const size_t *rows,
+		      struct packimg_error *error)
+{
+	const struct value *boxes = &values->boxes[b];
+	const uint8_t *keep;
+	size_t count;
+	int r = sanitize(boxes, origin, &keep, &count, error);
+	if (r < 0)
+		return r == -ENODATA ? 0 : r;
+	for (uint32_t v = 0; v < values->count; v++) {
+		const struct value *value = &values->values[v];
+		if (value->boxes != b + 1)
+			continue;
+		if (rows[v] != count) {
+			snprintf(error->text, sizeof(error->text),
+				 "sample %llu: its value \"%.100s\" has %zu rows, but the boxes "
+				 "\"%.100s\", to which they belong, are %zu",
+				 (unsigned long long)origin->sample->index, value->name, rows[v],
+				 boxes->name, count);
+			return -EBADMSG;
+		}
+		drop_rows(value, &layout->sections[v], layout->batch_size_max,
+			  (uint8_t *)slot + layout->sections[v].offset, i, keep, count);
+	}
+	return 0;
+}
+
 int values_put(const struct value_table *values, const struct value_origin *origin,
 	       const struct ring_geometry *layout, struct ring_slot *slot, uint32_t i,
 	       struct packimg_error *error)
 {
 	uint8_t flags = 0, *flags_cell = NULL;
+	size_t rows[RING_SECTIONS_MAX];
 	for (uint32_t v = 0; v < values->count; v++) {
 		const struct value *value = &values->values[v];
 		const size_t stride = layout->sections[v].stride;
@@ -454,6 +552,13 @@ int values_put(const struct value_table *values, const struct value_origin *orig
 			explain(r, origin, value, &stored, error);
 			return r == -ERANGE ? -EBADMSG : r;
 		}
+		if (value->boxes)
+			rows[v] = stored.size / value->row;
+	}
+	for (uint32_t b = 0; b < values->box_count; b++) {
+		int r = drop_boxes(values, b, origin, layout, slot, i, rows, error);
+		if (r < 0)
+			return r;
 	}
 	if (flags_cell)
 		*flags_cell = flags;

@@ -47,6 +47,11 @@ struct value {
 	 */
 	uint32_t frame;
 	struct coordinates coordinates; /* if frame is not VALUE_NO_FRAME, and it has rows */
+	/*
+	 * 1 + the number in value_table.boxes of the boxes to which the rows belong, if the
+	 * pipeline may drop some; else 0
+	 */
+	uint32_t boxes;
 };
 enum { VALUE_NO_FRAME, VALUE_FIRST_IMAGE, VALUE_FURTHER_IMAGE };
 
@@ -56,6 +61,9 @@ struct value_table {
 	/* version 1, if a value does not fit: true fails the feed, false truncates the value */
 	bool whole;
 	bool pictures; /* there is a VALUE_PICTURE */
+	/* Boxes of which the pipeline may drop rows, delivered themselves or not: VALUE_FIELD. */
+	uint32_t box_count;
+	struct value boxes[RING_SECTIONS_MAX];
 	struct value values[RING_SECTIONS_MAX];
 };
 
@@ -72,6 +80,7 @@ struct value_origin {
 	/* the thread's buffers, for unmapped datasets: of a field's value, and of a further image
 	 */
 	struct io_buffer *bytes, *image_bytes;
+	struct io_buffer *box_bytes; /* of boxes, and a byte for each box */
 };
 
 /* Begins a table with what every feed delivers: image, label, sample number and flags. */

@@ -317,6 +317,39 @@ static int pick_value(const Loaderd__OpenFeed *request, const struct config *con
 	return 0;
 }
 
+/* Sets to which boxes the value's rows belong, if the pipeline may drop some of them. */
+static int set_boxes(const Loaderd__OpenFeed *request, const struct config *config,
+		     const struct batcher_options *options, const struct schema *schema,
+		     unsigned number, struct value_table *values, struct value *value,
+		     struct refusal *refusal)
+{
+	const struct schema_value *from = &schema->values[number];
+	int found = schema_rows(schema, number);
+	uint32_t b = 0;
+	if (!pipeline_drops_boxes(options->pipeline))
+		return 0;
+	if (found < 0 && from->role == SCHEMA_BOXES)
+		return refuse_request(refusal, EINVAL, "pipeline",
+				      "value \"%s\": sanitize_boxes cannot drop boxes of a fixed "
+				      "number; pack them as %s[*,4], or leave sanitize_boxes out",
+				      from->name, schema_element_name(from->element));
+	if (found < 0 || schema->values[found].role != SCHEMA_BOXES)
+		return 0;
+	struct value boxes;
+	from = &schema->values[found];
+	while (b < values->box_count && values->boxes[b].field != from->number)
+		b++;
+	if (b == values->box_count) {
+		int r = pick_value(request, config, options->dataset, from, &boxes, refusal);
+		r = r ?: set_frame(options, schema, (unsigned)found, &boxes, refusal);
+		if (r < 0)
+			return r;
+		values->boxes[values->box_count++] = boxes;
+	}
+	value->boxes = b + 1;
+	return 0;
+}
+
 static int add_value(const Loaderd__OpenFeed *request, const struct config *config,
 		     const struct batcher_options *options, const struct schema *schema,
 		     const char *name, struct value_table *values, struct refusal *refusal)
@@ -347,6 +380,9 @@ static int add_value(const Loaderd__OpenFeed *request, const struct config *conf
 	else
 		r = pick_value(request, config, options->dataset, from, &value, refusal);
 	r = r ?: set_frame(options, schema, (unsigned)found, &value, refusal);
+	r = r
+		    ?: set_boxes(request, config, options, schema, (unsigned)found, values, &value,
+				 refusal);
 	if (r < 0)
 		return r;
 	values->values[values->count++] = value;
@@ -404,13 +440,29 @@ static int choose_values(const Loaderd__OpenFeed *request, const struct config *
 	return 0;
 }
 
+/* Refuses steps for boxes if there are none. */
+static int check_boxes(const struct batcher_options *options, struct refusal *refusal)
+{
+	struct pipeline_error error = {.position = -1};
+	const struct value_table *values = &options->values;
+	for (uint32_t v = 0; v < values->count; v++)
+		if (values->values[v].boxes || values->values[v].coordinates.role == SCHEMA_BOXES)
+			return 0;
+	if (pipeline_check_no_boxes(options->pipeline, &error) == 0)
+		return 0;
+	refuse_request(refusal, EINVAL, "pipeline", "%s", error.text);
+	refusal->position = error.position;
+	return -EINVAL;
+}
+
 int delivery_choose(const Loaderd__OpenFeed *request, const struct config *config,
 		    struct batcher_options *options, struct refusal *refusal)
 {
 	values_init(&options->values);
-	if (request->version > PROTO_VERSION_OLDEST)
-		return choose_values(request, config, options, &options->values, refusal);
-	return choose_fields(request, config, options, &options->values, refusal);
+	int r = request->version > PROTO_VERSION_OLDEST
+			? choose_values(request, config, options, &options->values, refusal)
+			: choose_fields(request, config, options, &options->values, refusal);
+	return r < 0 ? r : check_boxes(options, refusal);
 }
 
 /* ---- what the client is told ---- */

@@ -135,12 +135,13 @@ static void check_boxes(const struct geometry *geometry, uint32_t width, uint32_
 			    {0, 0, INFINITY, 1}, {0, 0, (float)width, (float)height}};
 	const size_t count = sizeof(boxes) / sizeof(*boxes);
 	struct coordinates xyxy = {SCHEMA_BOXES, SCHEMA_XYXY, width % 2};
+	uint8_t keep[sizeof(boxes) / sizeof(*boxes)];
 
-	coordinates_apply(geometry, width, height, &xyxy, boxes[0], count);
+	coordinates_apply(geometry, width, height, &xyxy, boxes[0], count, keep);
 	for (size_t i = 0; i < count; i++)
-		check(isfinite(boxes[i][0]) && isfinite(boxes[i][1]) && isfinite(boxes[i][2]) &&
-		      isfinite(boxes[i][3]) && boxes[i][0] <= boxes[i][2] &&
-		      boxes[i][1] <= boxes[i][3]);
+		check(keep[i] <= 1 && isfinite(boxes[i][0]) && isfinite(boxes[i][1]) &&
+		      isfinite(boxes[i][2]) && isfinite(boxes[i][3]) &&
+		      boxes[i][0] <= boxes[i][2] && boxes[i][1] <= boxes[i][3]);
 }
 
 static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint32_t height,

@@ -125,6 +125,9 @@ static struct point point_step(const struct geometry *geometry, const struct geo
 		return point;
 	case GEOMETRY_STEP_WARP:
 		return point_warp(geometry, step, point);
+	case GEOMETRY_STEP_CLAMP:
+	case GEOMETRY_STEP_SANITIZE:
+		return point;
 	}
 	return point;
 }
@@ -181,24 +184,44 @@ struct frame {
 	float width, height, out_width, out_height;
 };
 
-static void box_apply(const struct geometry *geometry, const struct frame *frame,
+/* torchvision's sanitize_bounding_boxes(). All comparisons are false for NaN. */
+static bool box_is_sane(const struct geometry_step *step, const struct box *box)
+{
+	float width = box->high.x - box->low.x, height = box->high.y - box->low.y;
+
+	return width >= step->min_size && height >= step->min_size &&
+	       width * height >= step->min_area && box->low.x >= 0 && box->low.y >= 0 &&
+	       box->high.x <= (float)step->width && box->high.y <= (float)step->height;
+}
+
+/* Returns false if a step drops the box. */
+static bool box_apply(const struct geometry *geometry, const struct frame *frame,
 		      enum schema_format format, float *row)
 {
 	struct box box = box_load(format, row);
-	bool mended = box_mend(&box);
+	bool changes = box_mend(&box), stays = true;
 
-	/* A box that does not move keeps its bytes. */
-	if (geometry->step_count == 0 && !mended)
-		return;
 	box.low = point_scale(box.low, frame->width, frame->height);
 	box.high = point_scale(box.high, frame->width, frame->height);
-	for (unsigned i = 0; i < geometry->step_count; i++)
-		box_step(geometry, &geometry->steps[i], &box);
+	for (unsigned i = 0; i < geometry->step_count; i++) {
+		const struct geometry_step *step = &geometry->steps[i];
+
+		if (step->kind == GEOMETRY_STEP_SANITIZE) {
+			stays = stays && box_is_sane(step, &box);
+			continue;
+		}
+		box_step(geometry, step, &box);
+		changes = true;
+	}
+	/* A box that does not move keeps its bytes. */
+	if (!changes)
+		return stays;
 	box.low = point_scale(box.low, 1 / frame->out_width, 1 / frame->out_height);
 	box.high = point_scale(box.high, 1 / frame->out_width, 1 / frame->out_height);
 	/* once more: a step may have overflowed */
 	box_mend(&box);
 	box_store(format, &box, row);
+	return stays;
 }
 
 static void point_apply(const struct geometry *geometry, const struct frame *frame, float far,
@@ -220,7 +243,8 @@ static void point_apply(const struct geometry *geometry, const struct frame *fra
 }
 
 void coordinates_apply(const struct geometry *geometry, uint32_t width, uint32_t height,
-		       const struct coordinates *coordinates, float *rows, size_t count)
+		       const struct coordinates *coordinates, float *rows, size_t count,
+		       uint8_t *keep)
 {
 	const struct geometry_step *last =
 		geometry->step_count ? &geometry->steps[geometry->step_count - 1] : NULL;
@@ -231,57 +255,17 @@ void coordinates_apply(const struct geometry *geometry, uint32_t width, uint32_t
 		frame = (struct frame){(float)width, (float)height,
 				       (float)(last ? last->width : width),
 				       (float)(last ? last->height : height)};
-	for (size_t i = 0; i < count; i++, rows += row)
+	for (size_t i = 0; i < count; i++, rows += row) {
+		bool stays = true;
+
 		if (coordinates->role == SCHEMA_BOXES)
-			box_apply(geometry, &frame, coordinates->format, rows);
+			stays = box_apply(geometry, &frame, coordinates->format, rows);
 		else
 			point_apply(geometry, &frame,
 				    coordinates->role == SCHEMA_KEYPOINTS ? -1.0f : 0.0f, rows);
-}
-
-/* Returns a box in pixels. */
-static struct box box_in_pixels(const struct coordinates *coordinates, uint32_t width,
-				uint32_t height, const float *row)
-{
-	struct box box = box_load(coordinates->format, row);
-
-	if (coordinates->normalized)
-		box = (struct box){point_scale(box.low, (float)width, (float)height),
-				   point_scale(box.high, (float)width, (float)height)};
-	return box;
-}
-
-void boxes_clamp(const struct coordinates *coordinates, uint32_t width, uint32_t height,
-		 float *boxes, size_t count)
-{
-	bool normalized = coordinates->normalized;
-
-	for (size_t i = 0; i < count; i++, boxes += 4) {
-		struct box box = box_load(coordinates->format, boxes);
-
-		box_mend(&box);
-		box_clamp(&box, normalized ? 1 : width, normalized ? 1 : height);
-		box_store(coordinates->format, &box, boxes);
+		if (keep)
+			keep[i] = stays;
 	}
-}
-
-size_t boxes_sanitize(const struct coordinates *coordinates, uint32_t width, uint32_t height,
-		      float min_size, float min_area, const float *boxes, size_t count,
-		      uint8_t *keep)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		struct box box = box_in_pixels(coordinates, width, height, boxes + 4 * i);
-		float w = box.high.x - box.low.x, h = box.high.y - box.low.y;
-
-		/* All comparisons are false for NaN. */
-		keep[i] = w >= min_size && h >= min_size && w * h >= min_area && box.low.x >= 0 &&
-			  box.low.y >= 0 && box.high.x <= (float)width &&
-			  box.high.y <= (float)height;
-		kept += keep[i];
-	}
-	return kept;
 }
 
 size_t rows_keep(void *rows, size_t row_size, const uint8_t *keep, size_t count)

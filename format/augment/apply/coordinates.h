@@ -11,8 +11,8 @@
  *
  * Coordinates come from files and may be anything. A box with a coordinate that is not finite, or
  * that overflows, becomes four zeros; one whose right or lower edge comes before the other becomes
- * empty there. boxes_sanitize() drops both. frame.h has the type of a value and the functions that
- * need no geometry.
+ * empty there. sanitize_boxes drops both: torchvision's sanitize_bounding_boxes(), and clamp_boxes
+ * is clamp_bounding_boxes(). frame.h has the type of a value.
  */
 #pragma once
 
@@ -23,6 +23,8 @@
  * Moves `count` rows of a sample of width x height pixels through its geometry. Keypoints are
  * pixels: the flip of x is width - 1 - x. Boxes and polygons are edges between pixels: it is width
  * - x. Visibility stays. A point with a coordinate that is not finite becomes a pair of quiet NaNs.
+ * Sets keep[i] to 0 if a step drops box i, else to 1; keep may be NULL.
  */
 void coordinates_apply(const struct geometry *geometry, uint32_t width, uint32_t height,
-		       const struct coordinates *coordinates, float *rows, size_t count);
+		       const struct coordinates *coordinates, float *rows, size_t count,
+		       uint8_t *keep);

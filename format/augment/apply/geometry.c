@@ -430,11 +430,29 @@ static int (*const geometry_functions[TRANSFORM_GEOMETRY_COUNT])(struct geometry
 #undef TRANSFORM
 };
 
+/* Records a step of boxes. Pixels stay, and no stage ends. */
+static void geometry_boxes(struct geometry *geometry, const struct transform *transform)
+{
+	static const enum geometry_step_kind kinds[TRANSFORM_BOXES_COUNT] = {
+#define TRANSFORM(constant, name, text, step, ...) [TRANSFORM_##constant] = step,
+		TRANSFORMS_OF_BOXES(TRANSFORM)
+#undef TRANSFORM
+	};
+	struct geometry_step *step = geometry_record(geometry, kinds[transform->kind]);
+
+	step->min_size = (float)transform->min_size;
+	step->min_area = (float)transform->min_area;
+}
+
 static int geometry_add(struct geometry *geometry, const struct transform *transform,
 			struct geometry_draws *draws, struct pipeline_error *error)
 {
 	struct geometry_stage *stage = geometry_last(geometry);
 
+	if (transform_is_of_boxes(transform->kind)) {
+		geometry_boxes(geometry, transform);
+		return 0;
+	}
 	if (transform->kind >= TRANSFORM_GEOMETRY_COUNT) {
 		geometry_effects(geometry, transform, &draws->own);
 		return 0;

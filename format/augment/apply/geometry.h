@@ -45,7 +45,9 @@ enum geometry_step_kind {
 	GEOMETRY_STEP_RESIZE,
 	GEOMETRY_STEP_HFLIP,
 	GEOMETRY_STEP_VFLIP,
-	GEOMETRY_STEP_WARP, /* rotation and affine */
+	GEOMETRY_STEP_WARP,     /* rotation and affine */
+	GEOMETRY_STEP_CLAMP,    /* of boxes */
+	GEOMETRY_STEP_SANITIZE, /* of boxes */
 };
 
 /* One change of the frame, in the order of the pipeline. Sizes are in pixels. */
@@ -53,9 +55,10 @@ struct geometry_step {
 	enum geometry_step_kind kind;
 	uint32_t from_width, from_height; /* before the step */
 	uint32_t width, height;           /* after it */
-	uint32_t x, y;   /* crop: its corner; pad: pixels on the left and above; else 0 */
-	bool reflect;    /* pad: shows the picture mirrored at its border */
-	unsigned effect; /* warp: its number in geometry.effects; else 0 */
+	uint32_t x, y;            /* crop: its corner; pad: pixels on the left and above; else 0 */
+	bool reflect;             /* pad: shows the picture mirrored at its border */
+	unsigned effect;          /* warp: its number in geometry.effects; else 0 */
+	float min_size, min_area; /* sanitize: pixels, and pixels of area; else 0 */
 };
 
 enum { GEOMETRY_STEPS_MAX = 2 * PIPELINE_TRANSFORMS_MAX };

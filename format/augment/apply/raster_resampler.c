@@ -110,6 +110,9 @@ static void table_step(int32_t *table, uint32_t count, const struct geometry_ste
 		return;
 	case GEOMETRY_STEP_WARP:
 		return; /* ends a segment */
+	case GEOMETRY_STEP_CLAMP:
+	case GEOMETRY_STEP_SANITIZE:
+		return; /* move no pixel */
 	}
 }
 

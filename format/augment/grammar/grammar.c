@@ -558,7 +558,8 @@ static int parse_transform(struct parser *parser)
 		return set_format(parser, rule, &transform, values);
 	}
 	transform.finished = parser->seen != 0;
-	if (parser->seen && rule->kind != TRANSFORM_ERASING && rule->kind != TRANSFORM_CUTOUT)
+	if (parser->seen && rule->kind != TRANSFORM_ERASING && rule->kind != TRANSFORM_CUTOUT &&
+	    !transform_is_of_boxes(rule->kind))
 		return fail(parser, position,
 			    "%s must stand before '%.*s': it works on a picture of bytes, 0 to "
 			    "255; normalize, to, layout and channels say how the finished one is "
@@ -574,7 +575,7 @@ static int parse_transform(struct parser *parser)
 	if (r < 0)
 		return r;
 	parser->effects +=
-		transform.kind >= TRANSFORM_GEOMETRY_COUNT ? draw_effects_max(&transform) : 0;
+		transform.kind >= TRANSFORM_BOXES_COUNT ? draw_effects_max(&transform) : 0;
 	if (parser->effects > EFFECTS_MAX)
 		return pipeline_fail(
 			parser->error, -E2BIG, position,

@@ -68,6 +68,15 @@ const struct rule *grammar_find(const char *name)
 	return NULL;
 }
 
+const char *transform_name(enum transform_kind kind)
+{
+	const struct rule *rule = grammar_rules;
+
+	while (rule->kind != kind)
+		rule++;
+	return rule->name;
+}
+
 int grammar_fail_name(struct pipeline_error *error, int position, const char *name)
 {
 	struct nearest nearest = nearest_to(name);

@@ -144,6 +144,8 @@ static int set_effect(const struct call *call, struct transform *transform)
 const struct rule grammar_rules[] = {
 #define GEOMETRY(constant, where, name, text, size, geometry, ...)                                 \
 	{name, TRANSFORM_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE},
+#define BOXES(constant, name, text, step, ...)                                                     \
+	{name, TRANSFORM_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE},
 #define PIXELS(constant, where, name, text, set, draw, ...)                                        \
 	{name, TRANSFORM_##constant, {__VA_ARGS__}, set, EFFECT_NONE},
 #define FORM(constant, name, text, ...)                                                            \
@@ -154,11 +156,12 @@ const struct rule grammar_rules[] = {
 	 {__VA_ARGS__ __VA_OPT__(, ) PARAM_P(p)},                                                  \
 	 set_effect,                                                                               \
 	 EFFECT_##constant},
-	TRANSFORMS_OF_GEOMETRY(GEOMETRY) TRANSFORMS_OF_PIXELS(PIXELS, EFFECT_TRANSFORMS(EFFECT))
-		TRANSFORMS_OF_FORM(FORM)
+	TRANSFORMS_OF_GEOMETRY(GEOMETRY) TRANSFORMS_OF_BOXES(BOXES)
+		TRANSFORMS_OF_PIXELS(PIXELS, EFFECT_TRANSFORMS(EFFECT)) TRANSFORMS_OF_FORM(FORM)
 #undef EFFECT
 #undef FORM
 #undef PIXELS
+#undef BOXES
 #undef GEOMETRY
 			{0},
 };

@@ -82,6 +82,20 @@
 	  size_kept, geometry_vflip, PARAM_P_FLIP)
 
 /*
+ * Steps for boxes, which leave images, masks and points as they are: constant, name, what it does
+ * in one sentence, step of the geometry (apply/geometry.h), parameters. They may also follow the
+ * transforms that set the format.
+ */
+#define TRANSFORMS_OF_BOXES(X)                                                                     \
+	X(CLAMP_BOXES, "clamp_boxes", "Clips boxes to the picture.", GEOMETRY_STEP_CLAMP)          \
+	X(SANITIZE_BOXES, "sanitize_boxes",                                                        \
+	  "Drops boxes that have a side below min_size pixels or an area below min_area, or that " \
+	  "leave the picture, and the rows of all values that belong to the boxes.",               \
+	  GEOMETRY_STEP_SANITIZE,                                                                  \
+	  {"min_size", VALUE_NUMBER, 1, PACKIMG_SIDE_MAX, .otherwise = {1}, INTO(min_size)},       \
+	  {"min_area", VALUE_NUMBER, 1, 4294836225, .otherwise = {1}, INTO(min_area)})
+
+/*
  * Transforms that change pixels in place: constant, DEFERS or STAYS, name, what it does in one
  * sentence, set function (grammar_set.c) or NULL, draw function (draw.c, policy.c) or NULL,
  * parameters. EFFECT stands for the transforms that are a single effect with at most one number:

@@ -3,6 +3,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
+bool transform_is_of_boxes(enum transform_kind kind)
+{
+	return kind >= TRANSFORM_GEOMETRY_COUNT && kind < TRANSFORM_BOXES_COUNT;
+}
+
 const struct transform_size *transform_size_at(const struct transform *transform, uint64_t epoch)
 {
 	unsigned i = transform->size_count;

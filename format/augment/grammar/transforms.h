@@ -17,11 +17,12 @@ enum {
 
 enum transform_kind {
 #define KIND(constant, ...) TRANSFORM_##constant,
-	TRANSFORMS_OF_GEOMETRY(KIND) TRANSFORMS_OF_PIXELS(KIND,
-							  KIND(EFFECT)) TRANSFORMS_OF_FORM(KIND)
+	TRANSFORMS_OF_GEOMETRY(KIND) TRANSFORMS_OF_BOXES(KIND)
+		TRANSFORMS_OF_PIXELS(KIND, KIND(EFFECT)) TRANSFORMS_OF_FORM(KIND)
 #undef KIND
-		TRANSFORM_GEOMETRY_COUNT = TRANSFORM_COLOR_JITTER, /* geometry comes first */
-	TRANSFORM_PIXELS_COUNT = TRANSFORM_NORMALIZE,              /* format transforms come last */
+			TRANSFORM_GEOMETRY_COUNT = TRANSFORM_CLAMP_BOXES, /* geometry comes first */
+	TRANSFORM_BOXES_COUNT = TRANSFORM_COLOR_JITTER,                   /* then steps for boxes */
+	TRANSFORM_PIXELS_COUNT = TRANSFORM_NORMALIZE, /* format transforms come last */
 };
 
 /* Parameters of color_jitter, in the order of its arguments. */
@@ -85,6 +86,7 @@ struct transform {
 	bool reflect;    /* pad, random_crop: mirror the picture instead of filling */
 	uint32_t pad[2]; /* x, y; cutout: width and height of the hole */
 	uint8_t fill[3];
+	double min_size, min_area;           /* sanitize_boxes: pixels, and pixels of area */
 	double jitter[TRANSFORM_JITTERS][2]; /* LOW and HIGH */
 	unsigned effect;                     /* TRANSFORM_EFFECT: enum effect_kind */
 	double amount;      /* solarize: threshold; posterize: bits; sharpness: factor */
@@ -118,6 +120,11 @@ struct pipeline {
 	bool defers;
 	unsigned delivered_transforms;
 };
+
+/* Returns true for the rows of TRANSFORMS_OF_BOXES. */
+bool transform_is_of_boxes(enum transform_kind kind);
+/* Returns the name of a kind in a pipeline. */
+const char *transform_name(enum transform_kind kind);
 
 /*
  * Parses a pipeline (grammar in pipeline.h) into `pipeline`, which holds the defaults. Error

@@ -377,6 +377,104 @@ TEST(images_do_not_depend_on_what_comes_with_them)
 	}
 }
 
+static const void *rows_of_batch(struct feed *feed, const struct feed_batch *batch,
+				 const char *name, uint32_t i, int64_t *ret_count)
+{
+	struct feed_section section = fixture_section(feed, batch, name);
+	const void *found;
+	*ret_count = feed_rows(&section, i, &found);
+	assert_true(*ret_count >= 0);
+	return found;
+}
+
+/*
+ * Boxes that are left are those of the same feed without the step that pass its condition, and
+ * their ids go with them (invariant I5). Returns how many were dropped.
+ */
+static unsigned compare_boxes(struct feed *feed, const struct feed_batch *batch,
+			      struct feed *whole_feed, const struct feed_batch *whole, uint32_t i)
+{
+	int64_t all_count, count, id_count, at = 0;
+	const float(*boxes)[4] = rows_of_batch(whole_feed, whole, "boxes", i, &all_count);
+	const float(*left)[4] = rows_of_batch(feed, batch, "boxes", i, &count);
+	const int32_t *ids = rows_of_batch(feed, batch, "ids", i, &id_count);
+	assert_int_equal(id_count, count);
+	for (int64_t k = 0; k < all_count; k++) {
+		if (boxes[k][2] - boxes[k][0] < 8 || boxes[k][3] - boxes[k][1] < 8)
+			continue;
+		assert_true(at < count);
+		assert_memory_equal(left[at], boxes[k], sizeof(boxes[k]));
+		assert_int_equal(ids[at], 100 * (int64_t)batch->samples[i] + k);
+		at++;
+	}
+	assert_int_equal(at, count);
+	return (unsigned)(all_count - count);
+}
+
+TEST(rows_go_with_the_boxes_that_sanitize_boxes_drops)
+{
+	static const char crop[] = "random_crop(24) hflip(0.5)";
+	static const char *const ids[] = {"ids"}, *const values[] = {"ids", "mask", "boxes",
+								     "tags"};
+	struct fixture *fixture = *state;
+	unsigned dropped = 0;
+	write_dataset(false);
+	struct feed_options options = options_of(fixture, crop);
+	fixture_start(fixture, NULL, "--threads", "1", NULL);
+	options.values = values;
+	options.value_count = 4;
+	struct feed *whole_feed = fixture_open(&options);
+	options.pipeline = "random_crop(24) hflip(0.5) sanitize_boxes(min_size=8)";
+	struct feed *feed = fixture_open(&options);
+	for (unsigned b = 0; b < 2 * SAMPLES / options.batch_size; b++) {
+		struct feed_batch whole = {.size = sizeof(whole)}, batch = {.size = sizeof(batch)};
+		assert_int_equal(feed_next(whole_feed, 60000, &whole), 0);
+		if (feed_next(feed, 60000, &batch) != 0)
+			fail_msg("%s", feed_error(feed));
+		assert_memory_equal(batch.images, whole.images, batch.image_bytes);
+		for (uint32_t i = 0; i < batch.count; i++)
+			dropped += compare_boxes(feed, &batch, whole_feed, &whole, i);
+		feed_release(whole_feed, &whole);
+		feed_release(feed, &batch);
+	}
+	feed_close(whole_feed);
+	feed_close(feed);
+	assert_in_range(dropped, 50, 200);
+	uint64_t hash = hash_of(&options, 4, false);
+	/* Boxes need not be delivered. */
+	options.values = ids;
+	options.value_count = 1;
+	uint64_t alone = hash_of(&options, 4, false);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+	fixture_start(fixture, "LOADERD_ISA=c", "--threads", "3", NULL);
+	assert_int_equal(hash_of(&options, 4, false), alone);
+	options.values = values;
+	options.value_count = 4;
+	assert_int_equal(hash_of(&options, 4, false), hash);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+TEST(steps_for_boxes_need_boxes)
+{
+	static const char *const mask[] = {"mask"};
+	struct fixture *fixture = *state;
+	write_dataset(false);
+	char error[FEED_ERROR_MAX];
+	struct feed *feed;
+	fixture_start(fixture, NULL, NULL);
+	for (unsigned count = 0; count < 2; count++) {
+		struct feed_options options =
+			options_of(fixture, "resize(24x24) to(f32) sanitize_boxes");
+		options.values = mask;
+		options.value_count = count;
+		assert_int_equal(feed_open(&options, &feed, error), -EINVAL);
+		if (!strstr(error, "at byte 22: sanitize_boxes acts on boxes, and none are "
+				   "delivered: ask for a value of role boxes, or leave it out"))
+			fail_msg("%s", error);
+	}
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
 TEST(pipelines_that_move_images_alone_are_refused)
 {
 	static const char *const mask[] = {"mask"}, *const tags[] = {"tags"};

@@ -118,7 +118,7 @@ static uint8_t *read_golden(size_t *ret_size)
 
 /* What a case holds before the results. */
 struct golden_case {
-	char text[PIPELINE_TEXT_MAX + 1];
+	char text[PIPELINE_TEXT_MAX + sizeof(" sanitize_boxes")];
 	uint32_t width, height;
 	uint64_t seed, sample;
 	float boxes[ROWS_MAX * 4], points[ROWS_MAX * 2];
@@ -265,17 +265,19 @@ TEST(masks_boxes_and_points_equal_torchvision)
 			memcpy(boxes, given.boxes, sizeof(boxes));
 			convert(format, boxes, golden.boxes);
 			coordinates_apply(&geometry, given.width, given.height, &in, boxes,
-					  golden.boxes);
+					  golden.boxes, NULL);
 			take_rows(&golden, golden.boxes * 4, expected);
 			max = fmax(max, compare_rows(&given, "number of boxes", boxes, expected,
 						     golden.boxes * 4));
-			if (format == SCHEMA_XYXY)
-				boxes_sanitize(&xyxy, width, height, 1, 1, boxes, golden.boxes,
-					       keep);
 		}
+		strcat(given.text, " sanitize_boxes");
+		make_geometry(given.text, given.width, given.height, given.seed, given.sample,
+			      &geometry);
+		coordinates_apply(&geometry, given.width, given.height, &xyxy, given.boxes,
+				  golden.boxes, keep);
 		coordinates_apply(&geometry, given.width, given.height,
 				  &(struct coordinates){SCHEMA_KEYPOINTS, SCHEMA_XY, false},
-				  given.points, golden.points);
+				  given.points, golden.points, NULL);
 		take_rows(&golden, golden.points * 2, expected);
 		max = fmax(max, compare_rows(&given, "coordinate of points", given.points, expected,
 					     golden.points * 2));
@@ -333,7 +335,7 @@ TEST(boxes_follow_their_masks)
 					seen[2] = fmaxf(seen[2], (float)u + 1);
 					seen[3] = fmaxf(seen[3], (float)v + 1);
 				}
-		coordinates_apply(&geometry, WIDTH, HEIGHT, &xyxy, box, 1);
+		coordinates_apply(&geometry, WIDTH, HEIGHT, &xyxy, box, 1, NULL);
 		/* The tip of a corner that is cut by the frame may fall between pixels. */
 		bool cut = box[0] <= 0 || box[1] <= 0 || box[2] >= (float)width ||
 			   box[3] >= (float)height;
@@ -347,6 +349,16 @@ TEST(boxes_follow_their_masks)
 		free(got);
 	}
 	assert_true(compared > 200);
+}
+
+/* Runs steps that draw nothing on boxes of a picture of 60 x 50 pixels. */
+static void run_step(const char *text, const struct coordinates *coordinates, float *boxes,
+		     size_t count, uint8_t *keep)
+{
+	static struct geometry geometry;
+
+	make_geometry(text, 60, 50, 1, 1, &geometry);
+	coordinates_apply(&geometry, 60, 50, coordinates, boxes, count, keep);
 }
 
 /* Boxes of any bytes end inside the frame and are never reversed; sanitizing drops the impossible.
@@ -373,7 +385,7 @@ TEST(impossible_boxes_become_empty)
 
 				memcpy(moved, boxes, sizeof(moved));
 				make_geometry(texts[t], 60, 50, 1, 1, &geometry);
-				coordinates_apply(&geometry, 60, 50, &in, moved[0], COUNT);
+				coordinates_apply(&geometry, 60, 50, &in, moved[0], COUNT, NULL);
 				for (unsigned i = 0; i < COUNT; i++) {
 					for (int k = 0; k < 4; k++)
 						assert_true(isfinite(moved[i][k]));
@@ -385,10 +397,8 @@ TEST(impossible_boxes_become_empty)
 				}
 			}
 	uint8_t keep[COUNT], expected[COUNT] = {[COUNT - 1] = 1};
-	struct geometry still = {.step_count = 0};
 
-	coordinates_apply(&still, 60, 50, &xyxy, boxes[0], COUNT);
-	assert_int_equal(boxes_sanitize(&xyxy, 60, 50, 1, 1, boxes[0], COUNT, keep), 1);
+	run_step("sanitize_boxes", &xyxy, boxes[0], COUNT, keep);
 	assert_memory_equal(keep, expected, COUNT);
 	assert_true(boxes[3][0] == 20 && boxes[3][2] == 20 && boxes[4][1] == 30 &&
 		    boxes[4][3] == 30);
@@ -399,7 +409,7 @@ TEST(impossible_boxes_become_empty)
 /* Bounds of sanitize_bounding_boxes(): both sides, the area, and the frame. */
 TEST(sanitize_has_torchvisions_bounds)
 {
-	const float boxes[][4] = {
+	float boxes[][4] = {
 		{0, 0, 1, 1},       {0, 0, 0.99f, 5},  {0, 0, 5, 0.99f},    {0, 0, 60, 50},
 		{0, 0, 60.01f, 50}, {0, 0, 60, 50.1f}, {-0.01f, 0, 10, 10}, {10, 10, 12, 12},
 		{10, 10, 13, 13},   {10, 10, 20, 13},  {NAN, 10, 20, 13},   {10, -0.01f, 20, 13},
@@ -407,12 +417,24 @@ TEST(sanitize_has_torchvisions_bounds)
 	enum { COUNT = sizeof(boxes) / sizeof(*boxes) };
 	const uint8_t usual[COUNT] = {1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0, 0};
 	const uint8_t larger[COUNT] = {0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0};
+	const uint8_t clamped[COUNT] = {1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0, 1};
+	float before[COUNT][4];
 	uint8_t keep[COUNT];
 
-	assert_int_equal(boxes_sanitize(&xyxy, 60, 50, 1, 1, boxes[0], COUNT, keep), 5);
+	memcpy(before, boxes, sizeof(before));
+	run_step("sanitize_boxes", &xyxy, boxes[0], COUNT, keep);
 	assert_memory_equal(keep, usual, COUNT);
-	assert_int_equal(boxes_sanitize(&xyxy, 60, 50, 3, 10, boxes[0], COUNT, keep), 2);
+	run_step("sanitize_boxes(min_size=3, min_area=10)", &xyxy, boxes[0], COUNT, keep);
 	assert_memory_equal(keep, larger, COUNT);
+	/* Boxes that are not damaged keep their bytes. */
+	assert_memory_equal(boxes, before, (COUNT - 2) * sizeof(boxes[0]));
+	run_step("clamp_boxes sanitize_boxes", &xyxy, boxes[0], COUNT, keep);
+	assert_memory_equal(keep, clamped, COUNT);
+	/* Each step sees the picture of its place in the pipeline. */
+	run_step("center_crop(4) sanitize_boxes resize(60x50)", &xyxy, before[3], 1, keep);
+	assert_int_equal(keep[0], 1);
+	run_step("resize(4x4) sanitize_boxes(min_size=5) resize(60x50)", &xyxy, before[3], 1, keep);
+	assert_int_equal(keep[0], 0);
 }
 
 /* I5: dropped rows go from every value of the boxes, and the others keep their order. */
@@ -434,12 +456,11 @@ TEST(rows_stay_together)
 		area[i] = (float)i / 2;
 		memcpy(boxes[i], (float[]){x, y, x + 1 + (float)i / 16, y + 3}, sizeof(boxes[i]));
 	}
-	make_geometry("center_crop(60x50)", 100, 80, 1, 1, &geometry);
-	coordinates_apply(&geometry, 100, 80, &xyxy, boxes[0], COUNT);
-	size_t kept = boxes_sanitize(&xyxy, 60, 50, 1, 1, boxes[0], COUNT, keep);
+	make_geometry("center_crop(60x50) sanitize_boxes", 100, 80, 1, 1, &geometry);
+	coordinates_apply(&geometry, 100, 80, &xyxy, boxes[0], COUNT, keep);
+	size_t kept = rows_keep(boxes, sizeof(boxes[0]), keep, COUNT);
 
 	assert_in_range(kept, 20, COUNT - 20);
-	assert_int_equal(rows_keep(boxes, sizeof(boxes[0]), keep, COUNT), kept);
 	assert_int_equal(rows_keep(ids, sizeof(ids[0]), keep, COUNT), kept);
 	assert_int_equal(rows_keep(area, sizeof(area[0]), keep, COUNT), kept);
 	for (size_t i = 0; i < kept; i++) {
@@ -458,12 +479,15 @@ TEST(clamped_boxes_lie_in_the_frame)
 		{0, 0, 10, 10}, {50, 40, 60, 50}, {60, 50, 60, 50}, {1, 2, 3, 4}};
 	float centred[] = {0, 0, 20, 10}, fractions[] = {-0.5f, 0.5f, 0.7f, 1.5f};
 
-	boxes_clamp(&xyxy, 60, 50, boxes[0], 4);
+	run_step("clamp_boxes", &xyxy, boxes[0], 4, NULL);
 	assert_memory_equal(boxes, expected, sizeof(boxes));
-	boxes_clamp(&(struct coordinates){SCHEMA_BOXES, SCHEMA_CXCYWH, false}, 60, 50, centred, 1);
+	run_step("clamp_boxes", &(struct coordinates){SCHEMA_BOXES, SCHEMA_CXCYWH, false}, centred,
+		 1, NULL);
 	assert_memory_equal(centred, ((const float[]){5, 2.5f, 10, 5}), sizeof(centred));
-	boxes_clamp(&(struct coordinates){SCHEMA_BOXES, SCHEMA_XYXY, true}, 60, 50, fractions, 1);
-	assert_memory_equal(fractions, ((const float[]){0, 0.5f, 0.7f, 1}), sizeof(fractions));
+	run_step("clamp_boxes", &(struct coordinates){SCHEMA_BOXES, SCHEMA_XYXY, true}, fractions,
+		 1, NULL);
+	for (int k = 0; k < 4; k++)
+		assert_true(fabsf(fractions[k] - ((const float[]){0, 0.5f, 0.7f, 1})[k]) < 1e-6f);
 }
 
 /* Visibility stays; keypoints flip as pixels, polygons as edges; fractions are of the new frame. */
@@ -475,18 +499,20 @@ TEST(points_keep_what_is_theirs)
 	const struct coordinates xyv = {SCHEMA_KEYPOINTS, SCHEMA_XYV, false};
 
 	make_geometry("hflip(p=1)", 100, 80, 1, 1, &geometry);
-	coordinates_apply(&geometry, 100, 80, &xyv, keypoints, 3);
+	coordinates_apply(&geometry, 100, 80, &xyv, keypoints, 3, NULL);
 	assert_memory_equal(keypoints, ((const float[]){99, 10, 2, 0, 20, 0}), 6 * sizeof(float));
 	assert_true(isnan(keypoints[6]) && isnan(keypoints[7]) && keypoints[8] == 1);
 	coordinates_apply(&geometry, 100, 80,
-			  &(struct coordinates){SCHEMA_POLYGONS, SCHEMA_XY, false}, polygon, 2);
+			  &(struct coordinates){SCHEMA_POLYGONS, SCHEMA_XY, false}, polygon, 2,
+			  NULL);
 	assert_memory_equal(polygon, ((const float[]){100, 10, 0, 20}), sizeof(polygon));
 	make_geometry("center_crop(50x40)", 100, 80, 1, 1, &geometry);
 	coordinates_apply(&geometry, 100, 80,
-			  &(struct coordinates){SCHEMA_POLYGONS, SCHEMA_XY, true}, fractions, 1);
+			  &(struct coordinates){SCHEMA_POLYGONS, SCHEMA_XY, true}, fractions, 1,
+			  NULL);
 	assert_memory_equal(fractions, ((const float[]){0, 0.5f}), sizeof(fractions));
 	coordinates_apply(&geometry, 100, 80,
-			  &(struct coordinates){SCHEMA_BOXES, SCHEMA_XYXY, true}, box, 1);
+			  &(struct coordinates){SCHEMA_BOXES, SCHEMA_XYXY, true}, box, 1, NULL);
 	assert_memory_equal(box, ((const float[]){0, 0.5f, 1, 1}), sizeof(box));
 	assert_int_equal(coordinates_row(&xyv), 3);
 	assert_int_equal(coordinates_row(&xyxy), 4);

@@ -125,7 +125,7 @@ TEST(coordinates_follow_the_image)
 		assert_int_equal(
 			pipeline_apply(pipeline, scratch, &image, seed, 0, out, NULL, &error), 0);
 		assert_int_equal(pipeline_apply_coordinates(pipeline, 0, WIDTH, HEIGHT, &xyxy, seed,
-							    0, box, 1, &error),
+							    0, box, 1, NULL, &error),
 				 0);
 		for (uint32_t y = 0; y < SIDE; y++)
 			for (uint32_t x = 0; x < SIDE; x++) {
@@ -198,7 +198,7 @@ TEST(masks_that_do_not_fit_are_refused)
 	assert_int_equal(
 		pipeline_apply_coordinates(pipeline, 5, 44, 61,
 					   &(struct coordinates){SCHEMA_BOXES, SCHEMA_XYXY, false},
-					   1, 0, box, 1, &error),
+					   1, 0, box, 1, NULL, &error),
 		-EINVAL);
 	pipeline_free(pipeline);
 }
