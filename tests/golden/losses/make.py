@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """Makes the reference data that test_device_losses compares training with.
 
     python3 -m venv venv && venv/bin/pip install torch timm && venv/bin/python make.py
@@ -46,9 +46,9 @@ class Batch:
         dense = uniform(5000 + step, SAMPLES * CLASSES).reshape(SAMPLES, CLASSES) ** 4
         self.dense = single(dense / dense.sum(1, keepdims=True), SAMPLES, CLASSES)
         self.teacher = single(uniform(6000 + step, SAMPLES * CLASSES) * 8 - 4, SAMPLES, CLASSES)
-#for regression
+        # for regression
         self.values = single(uniform(7000 + step, SAMPLES * CLASSES) * 6 - 3, SAMPLES, CLASSES)
-#every fifth sample has no label or values
+        # every fifth sample has no label or values
         self.some = self.label.clone()
         self.some[::5] = -1
 
