@@ -65,7 +65,7 @@ TABLE = {
                            "trainer/checkpoint trainer/device/device.h",
     "trainer/run": "trainer/run/input trainer/run/network trainer/run/output trainer/run/evaluate trainer/recipe "
                    "trainer/algorithms trainer/checkpoint trainer/log trainer/device/device.h trainer/device/comm/comm.h",
-    "trainer/run/evaluate": "trainer/run trainer/run/network trainer/run/output trainer/algorithms trainer/checkpoint trainer/log "
+    "trainer/run/evaluate": "trainer/run trainer/run/input/targets.h trainer/run/network trainer/run/output trainer/algorithms trainer/checkpoint trainer/log "
                             "proto/client/feed.h",
     "trainer/run/report": "trainer/run trainer/algorithms trainer/checkpoint trainer/device/onnx/onnx.h",
     "trainer/run/search": "trainer/run trainer/run/network trainer/run/output trainer/algorithms trainer/log",

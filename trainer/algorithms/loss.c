@@ -6,20 +6,26 @@
 #include <errno.h>
 #include <string.h>
 
-void loss_of(const struct recipe_train *recipe, enum device_mode mode, const float *balanced,
+void loss_of(const struct recipe *whole, enum device_mode mode, const float *balanced,
 	     struct loss *ret_loss)
 {
 	static const enum device_loss_kind kinds[] = {
-		[RECIPE_LOSS_SOFTMAX] = DEVICE_SOFTMAX,
-		[RECIPE_LOSS_SIGMOID] = DEVICE_SIGMOID,
-		[RECIPE_LOSS_KL] = DEVICE_KL,
+		[RECIPE_LOSS_SOFTMAX] = DEVICE_SOFTMAX, [RECIPE_LOSS_SIGMOID] = DEVICE_SIGMOID,
+		[RECIPE_LOSS_KL] = DEVICE_KL,           [RECIPE_LOSS_SQUARED] = DEVICE_SQUARED,
+		[RECIPE_LOSS_HUBER] = DEVICE_HUBER,
 	};
+	const struct recipe_train *recipe = &whole->train;
+	bool dense = *whole->data.target;
 	memset(ret_loss, 0, sizeof(*ret_loss));
+	if (dense || mode == DEVICE_TRAIN)
+		ret_loss->spec.kind = kinds[recipe->loss];
+	if (dense)
+		ret_loss->spec.targets = DEVICE_DENSE;
+	else if (mode == DEVICE_TRAIN && mix_is_on(recipe))
+		ret_loss->spec.targets = DEVICE_TWO_LABELS;
 	if (mode != DEVICE_TRAIN)
 		return;
 	ret_loss->spec.smoothing = (float)recipe->label_smoothing;
-	ret_loss->spec.kind = kinds[recipe->loss];
-	ret_loss->spec.targets = mix_is_on(recipe) ? DEVICE_TWO_LABELS : DEVICE_LABELS;
 	if (*recipe->teacher) {
 		ret_loss->spec.teacher_weight = (float)recipe->teacher_weight;
 		ret_loss->spec.teacher_temperature = (float)recipe->temperature;

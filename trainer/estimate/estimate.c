@@ -239,7 +239,7 @@ static int make_graph(struct estimate *estimate, enum device_mode mode, uint32_t
 				     : 0;
 	if (r < 0)
 		return estimate_fail(error, r, "%s", text);
-	loss_of(&estimate->recipe->train, mode, NULL, &loss);
+	loss_of(estimate->recipe, mode, NULL, &loss);
 	input.loss = loss.spec;
 	input.resamples = mode == DEVICE_TRAIN && resampling_is_on(estimate->recipe);
 	r = device_graph_new(estimate->params, &options, &graph);

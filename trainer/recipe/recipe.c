@@ -274,7 +274,7 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 	if (trains && !*recipe->data.train)
 		return recipe_fail(
 			error, "data.train is not set: set it to the packed dataset to train on");
-	if (recipe->model.classes == 1)
+	if (recipe->model.classes == 1 && !*recipe->data.target)
 		return recipe_fail(error, "model.classes = 1, but a classifier needs at least 2; 0 "
 					  "uses the classes of data.train");
 	if (recipe->data.mean.count != 0 && recipe->data.mean.count != 3)

@@ -19,6 +19,11 @@ static bool of_family(const struct recipe *recipe, const char *family)
 	return false;
 }
 
+static bool is_regression(const struct recipe *recipe)
+{
+	return recipe->train.loss == RECIPE_LOSS_SQUARED || recipe->train.loss == RECIPE_LOSS_HUBER;
+}
+
 int recipe_check_pairs(const struct recipe *r, char *error)
 {
 	const struct {

@@ -55,9 +55,11 @@ static int loop_record(struct run *run, const struct pending_step *pending,
 {
 	if (!results->samples)
 		return run_fail_everywhere(&run->ctx, -EINVAL,
-					   "step %llu: no sample of the batch has a label; "
-					   "data.train = %s cannot train a classifier",
+					   "step %llu: no sample of the batch has %s; data.train = "
+					   "%s cannot train a network",
 					   (unsigned long long)pending->step,
+					   run->data.target.outputs ? "the value of data.target"
+								    : "a label",
 					   run->ctx.recipe->data.train);
 	if (!isfinite(results->loss) && !(run->hook.lr_factor > 0))
 		return loop_fail_not_finite(run, pending, results->loss);

@@ -238,7 +238,8 @@ STAGE(open_check_results, result_files_check(&run->ctx))
 STAGE(open_check_folder, output_check_folder(&run->output))
 STAGE(open_share_weights,
       ranks_share_metadata(run->ctx.comm, &run->evaluation.weights, run->ctx.error))
-STAGE(open_report_labels, labels_report_missing(&run->ctx, &run->data))
+STAGE(open_report_labels,
+      run->data.target.outputs ? 0 : labels_report_missing(&run->ctx, &run->data))
 STAGE(open_network, network_init(&run->network))
 STAGE(open_class_weights, network_init_class_weights(&run->network))
 STAGE(open_find_teacher, teacher_find(&run->teacher))

@@ -15,6 +15,7 @@ void run_close(struct run *run)
 	data_close(&run->data);
 	weights_deinit(&run->evaluation.weights);
 	predictions_free(run->evaluation.predictions);
+	target_scores_deinit(&run->evaluation.scores);
 	output_close(&run->output);
 	augment_close(&run->augment);
 	selection_close(&run->selection);
@@ -82,10 +83,11 @@ void run_describe(const struct run *run, FILE *file)
 {
 	const struct recipe *recipe = run->ctx.recipe;
 	unsigned long long samples = run->data.samples, batches = run->state.batches_per_epoch;
-	printable_line(file, "data     %s: %llu sample%s, %u class%s, %llu batch%s of %u per epoch",
+	bool labels = !run->data.target.outputs;
+	printable_line(file, "data     %s: %llu sample%s, %u %s%s, %llu batch%s of %u per epoch",
 		       recipe->data.train, samples, plural(samples, "s"), run->data.classes,
-		       plural(run->data.classes, "es"), batches, plural(batches, "es"),
-		       (unsigned)recipe->data.batch_size);
+		       labels ? "class" : "output", plural(run->data.classes, labels ? "es" : "s"),
+		       batches, plural(batches, "es"), (unsigned)recipe->data.batch_size);
 	describe_model(run, file);
 	describe_device(run, file);
 	describe_step(run, file);

@@ -1,4 +1,5 @@
 #include "format/base/system/clock.h"
+#include "trainer/algorithms/loss.h"
 #include "trainer/algorithms/score.h"
 #include "trainer/algorithms/views.h"
 #include "trainer/run/evaluate/predictions.h"
@@ -10,7 +11,9 @@
 
 const struct metrics *run_metrics(const struct run *run)
 {
-	return &metrics_of_classes;
+	return run->data.target.kind == TARGET_CLASS        ? &metrics_of_classes
+	       : run->data.target.kind == TARGET_MULTILABEL ? &metrics_of_labels
+							    : &metrics_of_numbers;
 }
 
 static int evaluate_fail(struct run *run, int code)
@@ -149,14 +152,26 @@ static void evaluate_add_score(struct pass *pass, const struct device_batch *bat
 	totals->top5 += score.top5;
 }
 
-/* Computes loss and top-k from the weighted sum of the views' logits. */
+/* With data.target: keeps outputs and targets for evaluate_score_targets(). */
+static int evaluate_add_targets(struct pass *pass, const struct feed_batch *fed,
+				const struct device_batch *batch, const float *logits)
+{
+	struct run *run = pass->run;
+	int r = target_scores_add(&run->evaluation.scores, fed->samples, batch->count, logits,
+				  model_logit_scale(run->network.model), batch->targets);
+	return r < 0 ? run_fail(&run->ctx, r, "evaluation: out of memory") : 0;
+}
+
+/* Computes loss and top-k, or keeps outputs, of the weighted sum of the views' logits. */
 static int evaluate_score_views(struct pass *pass, const struct feed_batch *fed,
 				const struct device_batch *batch)
 {
 	struct predictions *predictions = pass->run->evaluation.predictions;
 	struct view_buffers buffers = {0};
 	int r = evaluate_add_views(pass, batch, &buffers);
-	if (r == 0) {
+	if (r == 0 && batch->targets) {
+		r = evaluate_add_targets(pass, fed, batch, buffers.sum);
+	} else if (r == 0) {
 		evaluate_add_score(pass, batch, buffers.sum);
 		if (predictions && predictions_add(predictions, fed, buffers.sum) < 0)
 			r = run_fail(&pass->run->ctx, -ENOMEM, "--predictions: out of memory");
@@ -168,11 +183,11 @@ static int evaluate_score_views(struct pass *pass, const struct feed_batch *fed,
 }
 
 /* Plans the graph and describes the batch for the device. */
-static int evaluate_prepare(struct run *run, const struct feed_batch *batch,
-			    struct device_batch *ret_images)
+static int evaluate_prepare(struct run *run, const struct run_feed *feed,
+			    const struct feed_batch *batch, struct device_batch *ret_images)
 {
 	uint64_t shift = run->ctx.recipe->train.eval_shift;
-	int r = run_feed_device_batch(&run->ctx, NULL, batch, "data.val_pipeline", ret_images);
+	int r = run_feed_device_batch(&run->ctx, feed, batch, "data.val_pipeline", ret_images);
 	if (r < 0)
 		return r;
 	run->evaluation.bytes = batch->element == FEED_U8;
@@ -221,10 +236,10 @@ static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
 		if (r < 0)
 			return r;
 	}
-	int r = evaluate_prepare(run, batch, &images);
+	int r = evaluate_prepare(run, &pass->feed, batch, &images);
 	if (r < 0)
 		return r;
-	if (pass->view_count > 1 || run->evaluation.predictions) {
+	if (pass->view_count > 1 || run->evaluation.predictions || images.targets) {
 		r = evaluate_score_views(pass, batch, &images);
 		feed_release(pass->feed.feed, batch);
 		return r;
@@ -297,7 +312,7 @@ static int evaluate_try(struct run *run, struct run_feed *feed)
 	if (r == FEED_END)
 		return 0;
 	r = evaluate_check_element(run, &batch);
-	return r < 0 ? r : evaluate_prepare(run, &batch, &images);
+	return r < 0 ? r : evaluate_prepare(run, feed, &batch, &images);
 }
 
 int run_try_evaluation(struct run *run)
@@ -409,15 +424,48 @@ static int evaluate_report(struct run *run, double seconds)
 	return output_end_line(&run->output);
 }
 
-static void evaluate_record(struct run *run, const struct checkpoint_totals *totals)
+static int evaluate_record(struct run *run, const struct checkpoint_totals *totals)
 {
 	struct checkpoint_state *state = &run->state;
+	if (!totals->samples)
+		return run_fail_everywhere(&run->ctx, -EINVAL,
+					   "data.val = %s has no sample with a label",
+					   run->ctx.recipe->data.val);
 	double n = (double)totals->samples;
 	state->eval_step = state->step;
 	state->eval_samples = totals->samples;
 	state->eval_loss = totals->loss / n;
 	state->eval_metric[0] = (double)totals->top1 / n;
 	state->eval_metric[1] = (double)totals->top5 / n;
+	return 0;
+}
+
+/* With data.target: computes loss and metrics from all ranks' samples and records them. */
+static int evaluate_score_targets(struct run *run)
+{
+	struct run_context *ctx = &run->ctx;
+	struct checkpoint_state *state = &run->state;
+	struct target_scores *scores = &run->evaluation.scores;
+	struct target_result result;
+	struct loss loss;
+	int r = target_scores_gather(scores, ctx->comm);
+	if (r < 0)
+		return run_fail(ctx, r, "evaluation: %s",
+				r == -ENOMEM ? "out of memory" : comm_error(ctx->comm));
+	if (!scores->count)
+		return run_fail_everywhere(ctx, -EINVAL,
+					   "data.val = %s has no sample with the value of "
+					   "data.target = %s",
+					   ctx->recipe->data.val, ctx->recipe->data.target);
+	loss_of(ctx->recipe, DEVICE_EVAL, NULL, &loss);
+	r = target_scores_compute(scores, run->data.target.kind, loss.spec.kind, &result);
+	if (r < 0)
+		return run_fail(ctx, r, "evaluation: out of memory");
+	state->eval_step = state->step;
+	state->eval_samples = result.samples;
+	state->eval_loss = result.loss;
+	memcpy(state->eval_metric, result.metric, sizeof(state->eval_metric));
+	return 0;
 }
 
 static int evaluate_keep_best(struct run *run)
@@ -440,14 +488,14 @@ int run_evaluate(struct run *run)
 	struct checkpoint_state *state = &run->state;
 	struct checkpoint_totals totals = {0};
 	double start = clock_s(CLOCK_MONOTONIC);
+	target_scores_deinit(&run->evaluation.scores);
+	target_scores_init(&run->evaluation.scores, run->data.classes);
 	int r = evaluate_all(run, &totals);
 	if (r)
 		return r;
-	if (!totals.samples)
-		return run_fail_everywhere(&run->ctx, -EINVAL,
-					   "data.val = %s has no sample with a label",
-					   run->ctx.recipe->data.val);
-	evaluate_record(run, &totals);
+	r = run->data.target.outputs ? evaluate_score_targets(run) : evaluate_record(run, &totals);
+	if (r < 0)
+		return r;
 	r = evaluate_report(run, clock_s(CLOCK_MONOTONIC) - start);
 	plateau_evaluated(&state->plateau, &run->ctx.recipe->schedule, state->eval_loss,
 			  state->eval_metric[0]);

@@ -1,5 +1,6 @@
 /* --evaluate: evaluates the weights of a checkpoint or a weights file, without training. */
 #include "trainer/run/evaluate/predictions.h"
+#include "trainer/run/output/result_files.h"
 #include "trainer/run/run_internal.h"
 
 #include <errno.h>
@@ -39,13 +40,21 @@ static int alone_open_predictions(struct run *run)
 	int r = run_refuse_ranks(&run->ctx, "--predictions");
 	if (r < 0)
 		return r;
+	if (run->data.target.outputs)
+		return 0; /* run->evaluation.scores has them */
 	r = predictions_new(&run->evaluation.predictions, run->data.classes,
 			    model_logit_scale(run->network.model));
 	return r < 0 ? run_fail(&run->ctx, r, "out of memory") : 0;
 }
 
+static void alone_print_scores(const void *scores, FILE *file)
+{
+	target_scores_print(scores, file);
+}
+
 /*
- * Writes the predictions with the class names of data.train, else of the weights. Writes no names
+ * With data.target, writes targets and outputs of each sample. Else writes the predictions with the
+ * class names of data.train, else of the weights. Writes no names
  * if there are not as many as classes.
  */
 static int alone_write_predictions(struct run *run)
@@ -53,6 +62,9 @@ static int alone_write_predictions(struct run *run)
 	const struct class_names *weights = &run->evaluation.weights.class_names;
 	struct class_names train = {0};
 	const char *const *names = NULL;
+	if (run->ctx.options.predictions && run->data.target.outputs)
+		return result_file_write(&run->ctx, "--predictions", run->ctx.options.predictions,
+					 ".csv", alone_print_scores, &run->evaluation.scores);
 	if (!run->evaluation.predictions)
 		return 0;
 	if (run->data.class_names)
@@ -66,6 +78,33 @@ static int alone_write_predictions(struct run *run)
 	return r;
 }
 
+/* Prints the metrics of each output, in the order of the classes or numbers. */
+static void alone_print_outputs(const struct run *run, FILE *file)
+{
+	const struct target_scores *scores = &run->evaluation.scores;
+	const struct metrics *metrics = run_metrics(run);
+	char text[RUN_NUMBER_TEXT];
+	if (run->data.target.kind == TARGET_MULTILABEL) {
+		fputs(", \"average_precision\": [", file);
+		for (uint32_t k = 0; k < scores->outputs; k++) {
+			run_number_text(scores->each[k][0], 6, text);
+			fprintf(file, "%s%s", k ? ", " : "", text);
+		}
+		fputc(']', file);
+		return;
+	}
+	fputs(", \"outputs\": [", file);
+	for (uint32_t k = 0; k < scores->outputs; k++) {
+		fputs(k ? ", {" : "{", file);
+		for (unsigned i = 0; i < metrics->count; i++) {
+			run_number_text(scores->each[k][i], 6, text);
+			fprintf(file, "%s\"%s\": %s", i ? ", " : "", metrics->metric[i].key, text);
+		}
+		fputc('}', file);
+	}
+	fputc(']', file);
+}
+
 static int alone_print(struct run *run, FILE *file)
 {
 	const struct checkpoint_state *state = &run->state;
@@ -77,8 +116,11 @@ static int alone_print(struct run *run, FILE *file)
 		fprintf(file, "\"%s\": %s, ", metrics->metric[i].key, text);
 	}
 	run_number_text(state->eval_loss, RUN_LOSS_DIGITS, text);
-	fprintf(file, "\"val_loss\": %s, \"val_samples\": %llu}\n", text,
+	fprintf(file, "\"val_loss\": %s, \"val_samples\": %llu", text,
 		(unsigned long long)state->eval_samples);
+	if (run->data.target.outputs)
+		alone_print_outputs(run, file);
+	fputs("}\n", file);
 	if (fflush(file))
 		return run_fail(&run->ctx, -errno, "cannot write the result: %s", strerror(errno));
 	return 0;

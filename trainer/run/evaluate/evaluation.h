@@ -5,6 +5,7 @@
 #pragma once
 
 #include "trainer/checkpoint/weights.h"
+#include "trainer/run/evaluate/target_scores.h"
 
 #include <stdbool.h>
 
@@ -14,4 +15,5 @@ struct evaluation {
 	struct weights_metadata weights; /* metadata of the weights to evaluate, with --evaluate */
 	bool bytes;                      /* the last evaluated batch contained u8 pixels */
 	struct predictions *predictions; /* with --predictions, else NULL */
+	struct target_scores scores;     /* with data.target: of the last evaluation */
 };

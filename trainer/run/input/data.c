@@ -49,6 +49,70 @@ static int data_find_dataset(const struct data *data, const char *key, const cha
 	return 0;
 }
 
+/*
+ * With data.target: finds it in a dataset and stores it. Both datasets must agree on it.
+ * train: the dataset is data.train.
+ */
+static int data_look_up_target(struct data *data, bool train, const struct feed_dataset *dataset,
+			       char *error)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	const char *key = train ? "data.train" : "data.val";
+	const char *path = train ? recipe->train : recipe->val;
+	const struct target *known = &data->target;
+	struct target found;
+	if (!*recipe->target)
+		return 0;
+	int r = target_find(data->recipe, key, path, train ? &data->train_uuid : &data->val_uuid,
+			    dataset->classes, &found, error);
+	if (r < 0)
+		return r;
+	if (known->outputs &&
+	    (known->list != found.list || (!found.list && known->outputs != found.outputs)))
+		return data_fail(error, -EINVAL,
+				 "data.target = %.100s has another type or shape in data.val = "
+				 "%.300s than in data.train = %.300s: pack both with the same "
+				 "schema",
+				 recipe->target, recipe->val, recipe->train);
+	if (!known->outputs)
+		data->target = found;
+	return 0;
+}
+
+/* True if the outputs of the network are classes, which have names. */
+static bool data_has_classes(const struct data *data)
+{
+	return !*data->recipe->data.target || data->target.list;
+}
+
+/* Sets the number of outputs, and checks model.classes. found: of data.train. */
+static int data_choose_outputs(struct data *data, uint32_t found, char *error)
+{
+	const struct recipe *recipe = data->recipe;
+	uint32_t chosen = (uint32_t)recipe->model.classes;
+	data->classes = chosen ? chosen : found;
+	if (!data_has_classes(data))
+		return data->classes == found
+			       ? 0
+			       : data_fail(error, -EINVAL,
+					   "model.classes = %u, but data.target = %.100s has %u "
+					   "number%s: set model.classes=0",
+					   chosen, recipe->data.target, found,
+					   found == 1 ? "" : "s");
+	if (!data->classes)
+		return data_fail(error, -EINVAL, "%s has no classes: set model.classes",
+				 recipe->data.train);
+	if (data->classes == 1 && !*recipe->data.target)
+		return data_fail(error, -EINVAL,
+				 "data.train = %.600s has one class, but a classifier needs at "
+				 "least 2: pack images of other classes too, one folder per class",
+				 recipe->data.train);
+	if (data->classes < found)
+		return data_fail(error, -EINVAL, "model.classes = %u, but %s has %u class%s",
+				 data->classes, recipe->data.train, found, found == 1 ? "" : "es");
+	return 0;
+}
+
 static int data_look_up_train(struct data *data, struct feed_dataset **ret_dataset, char *error)
 {
 	const struct recipe *recipe = data->recipe;
@@ -58,23 +122,15 @@ static int data_look_up_train(struct data *data, struct feed_dataset **ret_datas
 	const struct feed_dataset *dataset = *ret_dataset;
 	data->samples = dataset->samples;
 	memcpy(&data->train_uuid, dataset->uuid, sizeof(data->train_uuid));
-	data->classes = recipe->model.classes ? (uint32_t)recipe->model.classes : dataset->classes;
 	data->normalises = true;
-	data->class_names = class_names_write(dataset->class_names, dataset->classes);
 	data_choose_mean_std(data, dataset);
-	if (!data->classes)
-		return data_fail(error, -EINVAL, "%s has no classes: set model.classes",
-				 recipe->data.train);
-	if (data->classes == 1)
-		return data_fail(error, -EINVAL,
-				 "data.train = %.600s has one class, but a classifier needs at "
-				 "least 2: pack images of other classes too, one folder per class",
-				 recipe->data.train);
-	if (data->classes < dataset->classes)
-		return data_fail(error, -EINVAL, "model.classes = %u, but %s has %u class%s",
-				 data->classes, recipe->data.train, dataset->classes,
-				 dataset->classes == 1 ? "" : "es");
-	return 0;
+	r = data_look_up_target(data, true, dataset, error);
+	if (r < 0)
+		return r;
+	if (data_has_classes(data))
+		data->class_names = class_names_write(dataset->class_names, dataset->classes);
+	return data_choose_outputs(
+		data, data_has_classes(data) ? dataset->classes : data->target.outputs, error);
 }
 
 /* Class names and their source. */
@@ -122,6 +178,16 @@ static int data_compare_val(const struct data *data, const struct weights_metada
 			    char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
+	if (!data_has_classes(data))
+		return data->target.outputs == data->classes
+			       ? 0
+			       : data_fail(error, -EINVAL,
+					   "data.target = %.100s has %u number%s in data.val = "
+					   "%.300s, but the network has %u output%s: evaluate the "
+					   "weights of a network that was trained on it",
+					   recipe->target, data->target.outputs,
+					   data->target.outputs == 1 ? "" : "s", recipe->val,
+					   data->classes, data->classes == 1 ? "" : "s");
 	int r = data_compare_classes(recipe, known, val, error);
 	if (r < 0)
 		return r;
@@ -146,7 +212,9 @@ static int data_look_up_val(struct data *data, const struct weights_metadata *we
 		return r;
 	data->val_samples = dataset->samples;
 	memcpy(&data->val_uuid, dataset->uuid, sizeof(data->val_uuid));
-	r = data_compare_val(data, weights, known, dataset, error);
+	r = data_look_up_target(data, false, dataset, error);
+	if (r == 0)
+		r = data_compare_val(data, weights, known, dataset, error);
 	feed_dataset_free(dataset);
 	return r;
 }
@@ -169,7 +237,7 @@ static int data_take_from_weights(struct data *data, const struct weights_metada
 	}
 	for (int c = 0; c < 3 && !data->normalises; c++)
 		data->std[c] = 1; /* float images are used as they are */
-	if (data->classes == 1)
+	if (data->classes == 1 && !*recipe->data.target)
 		return data_fail(error, -EINVAL,
 				 "%.600s has one output, but a classifier needs at least 2 "
 				 "classes: use the weights of a classifier",
@@ -327,6 +395,18 @@ uint32_t data_micro_share(const struct data *data)
 	return data_train_share(data) / (uint32_t)data->recipe->train.accumulate;
 }
 
+uint32_t data_target_numbers(const struct data *data)
+{
+	return data->target.outputs ? data->classes : 1;
+}
+
+uint32_t data_share(const struct data *data, enum data_part part)
+{
+	return part == DATA_TRAIN   ? data_train_share(data)
+	       : part == DATA_WHOLE ? (uint32_t)data->recipe->data.batch_size
+				    : data_val_share(data);
+}
+
 uint32_t data_val_share(const struct data *data)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
@@ -399,6 +479,7 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	static const char *const deferred[] = {FEED_DEFERRED};
+	const char *target = recipe->target;
 	struct feed_options options;
 	bool evaluates = part == DATA_VAL;
 	*error = '\0';
@@ -415,9 +496,7 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	options.world = part == DATA_WHOLE ? 1 : data->comm->world;
 	options.epoch = epoch;
 	options.batch = batch;
-	options.batch_size = part == DATA_TRAIN   ? data_train_share(data)
-			     : part == DATA_WHOLE ? (uint32_t)recipe->batch_size
-						  : data_val_share(data);
+	options.batch_size = data_share(data, part);
 	options.dataset = evaluates ? recipe->val : recipe->train;
 	options.pipeline = evaluates ? recipe->val_pipeline : recipe->pipeline;
 	options.name = evaluates ? "trainer: evaluation" : "trainer: training";
@@ -429,6 +508,8 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	options.reconnect_timeout_ms = (uint32_t)recipe->reconnect * 1000;
 	options.fields = deferred;
 	options.field_count = data_defers(data, part);
+	options.values = &target;
+	options.value_count = *target ? 1 : 0;
 	int r = data_open_with_retries(data, &options, ret_feed, error);
 	if (r == 0)
 		r = data_check_unchanged(data, part, *ret_feed, error);

@@ -10,6 +10,7 @@
 #include "trainer/checkpoint/weights.h"
 #include "trainer/device/comm/comm.h"
 #include "trainer/recipe/recipe.h"
+#include "trainer/run/input/targets.h"
 
 enum { DATA_ERROR_MAX = FEED_ERROR_MAX, DATA_SOCKET_MAX = 256 };
 
@@ -20,8 +21,12 @@ struct data {
 	char socket[DATA_SOCKET_MAX];
 	uint64_t samples, val_samples;
 	struct uuid train_uuid, val_uuid;
-	uint32_t classes;
-	/* class names of data.train, from class_names_write(); NULL if unknown */
+	struct target target; /* what data.target names; all zeros without it */
+	uint32_t classes;     /* outputs of the network */
+	/*
+	 * class names of data.train, from class_names_write(); NULL if unknown, or if the outputs
+	 * are no classes
+	 */
 	char *class_names;
 	bool normalises;        /* true if mean and std are known */
 	double mean[3], std[3]; /* R, G, B in 0..255 */
@@ -73,6 +78,10 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 uint32_t data_train_share(const struct data *data);
 uint32_t data_micro_share(const struct data *data);
 uint32_t data_val_share(const struct data *data);
+/* Numbers per sample to allocate for targets: the outputs with data.target, else 1. */
+uint32_t data_target_numbers(const struct data *data);
+/* Number of samples of a feed's batch, at most. */
+uint32_t data_share(const struct data *data, enum data_part part);
 
 /*
  * Waits for the next batch. Returns 0, FEED_END, -EINTR once *stop is set, -ETIMEDOUT if none

@@ -81,6 +81,9 @@ int run_feed_next(struct feeds *feeds, struct run_feed *feed, struct feed_batch 
 	if (r) /* FEED_END or an error */
 		return r;
 	r = run_feed_take_deferred(feeds->data, feed, batch, error);
+	if (r == 0 && feed->targets)
+		r = target_read(&feeds->data->target, ctx->recipe->data.target,
+				feeds->data->classes, feed->feed, batch, feed->targets, error);
 	if (r < 0 || batch->reconnects == feed->reconnects)
 		return r;
 	r = feeds_reconnected(feeds, feed);
@@ -135,10 +138,16 @@ int run_feed_open(struct feeds *feeds, enum data_part part, uint64_t epoch, uint
 		r = feeds_open_writable(feeds, part, epoch, batch, ret_feed, error);
 	if (r)
 		return feeds_fail_open(feeds, part, r, error);
-	if (!data_defers(feeds->data, part))
-		return 0;
-	ret_feed->deferred = calloc(data_train_share(feeds->data), sizeof(struct deferred));
-	return ret_feed->deferred ? 0 : run_fail(feeds->ctx, -ENOMEM, "out of memory");
+	if (data_defers(feeds->data, part))
+		ret_feed->deferred = calloc(data_share(feeds->data, part), sizeof(struct deferred));
+	if (feeds->data->target.outputs)
+		ret_feed->targets =
+			calloc((size_t)data_share(feeds->data, part) * feeds->data->classes,
+			       sizeof(float));
+	if ((data_defers(feeds->data, part) && !ret_feed->deferred) ||
+	    (feeds->data->target.outputs && !ret_feed->targets))
+		return run_fail(feeds->ctx, -ENOMEM, "out of memory");
+	return 0;
 }
 
 void run_feed_close(const struct feeds *feeds, const struct run_feed *feed)
@@ -147,6 +156,7 @@ void run_feed_close(const struct feeds *feeds, const struct run_feed *feed)
 		device_unregister_host(feeds->ctx->device, feed->memory);
 	feed_close(feed->feed);
 	free(feed->deferred);
+	free(feed->targets);
 }
 
 int run_feed_device_batch(struct run_context *ctx, const struct run_feed *feed,
@@ -170,6 +180,10 @@ int run_feed_device_batch(struct run_context *ctx, const struct run_feed *feed,
 		.width = batch->width,
 		.element = (enum device_element)batch->element,
 	};
+	if (feed && feed->targets) {
+		ret_batch->labels = NULL; /* of another kind than the targets */
+		ret_batch->targets = feed->targets;
+	}
 	if (feed && feed->deferred) {
 		ret_batch->deferred = feed->deferred;
 		ret_batch->delivered_height = feed->delivered_height;

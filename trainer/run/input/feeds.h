@@ -34,6 +34,11 @@ struct run_feed {
 	 */
 	struct deferred *deferred;
 	uint32_t delivered_height, delivered_width;
+	/*
+	 * with data.target: [data_share()][classes] targets of the current batch (target_read());
+	 * else NULL
+	 */
+	float *targets;
 };
 
 /* Opens a feed as data_feed(). Close it with run_feed_close(), also after an error. */

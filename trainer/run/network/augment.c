@@ -4,6 +4,7 @@
 #include "trainer/algorithms/mix.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 static void augment_free_mix(struct augment *augment)
@@ -11,6 +12,7 @@ static void augment_free_mix(struct augment *augment)
 	free(augment->blends);
 	free(augment->labels2);
 	free(augment->shares);
+	free(augment->targets);
 }
 
 int augment_open(struct augment *augment)
@@ -30,7 +32,9 @@ int augment_open(struct augment *augment)
 	augment->blends = calloc(share, sizeof(*augment->blends));
 	augment->labels2 = calloc(share, sizeof(*augment->labels2));
 	augment->shares = calloc(share, sizeof(*augment->shares));
-	if (!augment->blends || !augment->labels2 || !augment->shares)
+	augment->targets =
+		calloc((size_t)share * data_target_numbers(augment->data), sizeof(float));
+	if (!augment->blends || !augment->labels2 || !augment->shares || !augment->targets)
 		return run_fail(augment->ctx, -ENOMEM, "out of memory");
 	return 0;
 }
@@ -58,6 +62,21 @@ int augment_colout(struct augment *augment, uint64_t step, const struct run_grap
 	return 0;
 }
 
+/* Blends the targets of each sample with its partner's, unless one of them has none. */
+static void augment_mix_targets(struct augment *augment, struct device_batch *batch)
+{
+	size_t outputs = augment->data->classes;
+	for (uint32_t i = 0; i < batch->count; i++) {
+		const float *own = batch->targets + i * outputs;
+		const float *other = batch->targets + (i ^ 1) * outputs;
+		float share = isnan(*own) || isnan(*other) ? 1 : augment->shares[i];
+		float *mixed = augment->targets + i * outputs;
+		for (size_t k = 0; k < outputs; k++)
+			mixed[k] = share < 1 ? share * own[k] + (1 - share) * other[k] : own[k];
+	}
+	batch->targets = augment->targets;
+}
+
 void augment_mix(struct augment *augment, uint64_t step, const struct run_graph *graph,
 		 struct device_batch *batch)
 {
@@ -74,9 +93,13 @@ void augment_mix(struct augment *augment, uint64_t step, const struct run_graph 
 	if (!mix_is_on(recipe))
 		return;
 	mix_draw(recipe, &of, augment->blends, augment->shares);
+	batch->blends = augment->blends;
+	if (batch->targets) {
+		augment_mix_targets(augment, batch);
+		return;
+	}
 	for (uint32_t i = 0; i < batch->count; i++)
 		augment->labels2[i] = batch->labels ? batch->labels[i ^ 1] : -1;
-	batch->blends = augment->blends;
 	batch->labels2 = augment->labels2;
 	batch->shares = augment->shares;
 }

@@ -15,6 +15,7 @@ struct augment {
 	struct device_blend *blends;
 	int32_t *labels2;
 	float *shares;
+	float *targets;  /* with data.target, instead of labels: [data_train_share()][classes] */
 	uint32_t *lines; /* ColOut: kept rows, then kept columns */
 };
 

@@ -145,7 +145,7 @@ static void network_record(struct network *network, enum device_mode mode,
 		.resamples = mode == DEVICE_TRAIN && resampling_is_on(recipe),
 	};
 	struct loss loss;
-	loss_of(&recipe->train, mode, network->class_weights, &loss);
+	loss_of(recipe, mode, network->class_weights, &loss);
 	input.loss = loss.spec;
 	memcpy(input.mean, network->data->mean, sizeof(input.mean));
 	memcpy(input.std, network->data->std, sizeof(input.std));

@@ -51,7 +51,10 @@ int selection_open(struct selection *selection)
 	selection->picks = calloc(count, sizeof(*selection->picks));
 	selection->labels = calloc(count, sizeof(*selection->labels));
 	selection->deferred = calloc(count, sizeof(*selection->deferred));
-	if (!selection->losses || !selection->picks || !selection->labels || !selection->deferred)
+	selection->targets =
+		calloc((size_t)count * data_target_numbers(selection->data), sizeof(float));
+	if (!selection->losses || !selection->picks || !selection->labels || !selection->deferred ||
+	    !selection->targets)
 		return run_fail(selection->ctx, -ENOMEM, "out of memory");
 	return 0;
 }
@@ -61,6 +64,7 @@ void selection_close(struct selection *selection)
 	free(selection->losses);
 	free(selection->picks);
 	free(selection->labels);
+	free(selection->targets);
 	free(selection->deferred);
 	free(selection->images);
 	*selection = (struct selection){
@@ -125,17 +129,22 @@ static int selection_reserve(struct selection *selection, size_t size)
 
 static void selection_copy(struct selection *selection, uint32_t count, struct device_batch *batch)
 {
-	size_t image = device_batch_image(batch);
+	size_t image = device_batch_image(batch), outputs = selection->data->classes;
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t pick = selection->picks[i];
 		memcpy((char *)selection->images + i * image,
 		       (const char *)batch->images + pick * image, image);
 		selection->labels[i] = batch->labels ? batch->labels[pick] : -1;
+		if (batch->targets)
+			memcpy(selection->targets + i * outputs, batch->targets + pick * outputs,
+			       outputs * sizeof(float));
 		if (batch->deferred)
 			selection->deferred[i] = batch->deferred[pick];
 	}
 	if (batch->deferred)
 		batch->deferred = selection->deferred;
+	if (batch->targets)
+		batch->targets = selection->targets;
 	batch->images = selection->images;
 	batch->labels = selection->labels;
 	batch->count = count;

@@ -16,6 +16,7 @@ struct selection {
 	void *images; /* the kept images; must stay unchanged until the copy of `ticket` is done */
 	size_t size;  /* capacity of images in bytes */
 	int32_t *labels;
+	float *targets; /* with data.target: [kept samples][classes] */
 	struct deferred *deferred;
 	uint64_t ticket; /* last copy of the kept samples to the device; 0 if none is pending */
 };

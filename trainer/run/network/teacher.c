@@ -336,7 +336,7 @@ static int teacher_plan_graph(struct teacher *teacher, enum device_element eleme
 	int r = teacher_normalise(teacher, element, &input);
 	if (r < 0)
 		return r;
-	loss_of(&recipe->train, DEVICE_EVAL, NULL, &loss);
+	loss_of(recipe, DEVICE_EVAL, NULL, &loss);
 	input.loss = loss.spec;
 	teacher->graph = *train;
 	teacher->graph.graph = NULL;

@@ -71,8 +71,10 @@ static void log_write_step(struct run *run, const struct pending_step *pending,
 	metrics_log_exact(metrics, "loss", results->loss);
 	metrics_log_exact(metrics, "loss_mean",
 			  share(state->interval.loss, (double)state->interval.samples));
-	metrics_log_number(metrics, "top1",
-			   share((double)state->interval.top1, (double)state->interval.samples));
+	if (!run->data.target.outputs)
+		metrics_log_number(
+			metrics, "top1",
+			share((double)state->interval.top1, (double)state->interval.samples));
 	metrics_log_number(metrics, "lr", pending->lr);
 	metrics_log_number(metrics, "grad_norm", results->grad_norm);
 	if (results->loss_scale != 1)
@@ -138,8 +140,10 @@ static int log_write_epoch(struct run *run, double rate)
 	metrics_log_begin(metrics, "epoch", state->step);
 	metrics_log_number(metrics, "epoch", run_epoch(run, state->step));
 	metrics_log_exact(metrics, "loss", share(state->whole.loss, n));
-	metrics_log_number(metrics, "top1", share((double)state->whole.top1, n));
-	metrics_log_number(metrics, "top5", share((double)state->whole.top5, n));
+	if (!run->data.target.outputs) {
+		metrics_log_number(metrics, "top1", share((double)state->whole.top1, n));
+		metrics_log_number(metrics, "top5", share((double)state->whole.top5, n));
+	}
 	metrics_log_number(metrics, "train_seconds", state->train_seconds);
 	metrics_log_number(metrics, "images_per_second", rate);
 	log_write_mfu(run, rate);
@@ -153,14 +157,17 @@ int run_epoch_line(struct run *run)
 	struct checkpoint_state *state = &run->state;
 	double n = (double)state->whole.samples;
 	double rate = share((double)state->images, state->train_seconds);
-	char used[32] = "";
+	char used[32] = "", top1[32] = "";
+	if (!run->data.target.outputs)
+		snprintf(top1, sizeof(top1), "top-1 %.2f %%  ",
+			 100 * share((double)state->whole.top1, n));
 	if (log_mfu(run, rate) > 0)
 		snprintf(used, sizeof(used), "MFU %.1f %%  ", 100 * log_mfu(run, rate));
 	progress_line(&run->ctx.progress,
-		      "epoch %.6g  training: loss %.4f  top-1 %.2f %%  lr %.4g  %.0f images/s  "
+		      "epoch %.6g  training: loss %.4f  %slr %.4g  %.0f images/s  "
 		      "%sdata wait %.1f %%",
-		      run_epoch(run, state->step), share(state->whole.loss, n),
-		      100 * share((double)state->whole.top1, n), run->meter.last_lr, rate, used,
+		      run_epoch(run, state->step), share(state->whole.loss, n), top1,
+		      run->meter.last_lr, rate, used,
 		      100 * share(state->wait_seconds, state->train_seconds));
 	run_hint_data_wait(run);
 	int r = run->output.metrics ? log_write_epoch(run, rate) : 0;

@@ -542,6 +542,12 @@ int run_find_batch_size(struct run *run, FILE *file)
 			&run->ctx, -EINVAL,
 			"--find-batch-size measures one device: start it without mpirun, and "
 			"multiply the result by the number of ranks");
+	if (run->data.target.outputs)
+		return run_fail(
+			&run->ctx, -EINVAL,
+			"--find-batch-size repeats images and labels, not values: set "
+			"data.target to empty and train.loss=softmax, which takes about the "
+			"same memory and time");
 	struct find_batch *find = calloc(1, sizeof(*find));
 	if (!find)
 		return run_fail(&run->ctx, -ENOMEM, "out of memory");
