@@ -24,6 +24,8 @@ SCHEMA = """
     kinds: class i32[*]
     rarely: class i32[*] sparse
     single: class i32[*]
+    boxes: boxes(image) f32[*,4] xyxy
+    inside: class(boxes) i32[*]
     bright: value u8[3]
     level: value f32 sparse
     levels: value f32[2]
@@ -75,6 +77,8 @@ def write(path, count, seed, odd=0.5):
                 "label": i % 3,
                 "kinds": kinds,
                 "single": [i % 3],
+                "boxes": [[0, 0, 4, 4]] * 2 * len(kinds),
+                "inside": kinds + kinds,
                 "bright": [int(on) for on in bright],
                 "levels": [levels[0] / 64 - 2, (levels[1] - levels[2]) / 64],
                 "odd": [0, odd if i == 5 else 1],
@@ -185,12 +189,26 @@ key: result[key] for key in ("map", "f1", "val_samples")})
             self.assertNotIn("top1", self.lines("labels", event)[0])
 
     def test_vector_of_labels(self):
-        """A vector of 0 and 1 gives the same bits as the list of the classes that have a 1."""
-        self.trainer("list", *LABELS, "train.epochs=1")
-        self.trainer("vector", "data.target=bright", "train.loss=sigmoid", "train.epochs=1")
-        losses = [[line["loss_hex"] for line in self.lines(name, "step")] for name in ("list", "vector")]
-        self.assertEqual(*losses)
-        self.check_labels("vector", "data.target=bright", "train.loss=sigmoid")
+        """A vector of 0 and 1 gives the same bits as the list of the classes that have a 1, and as the classes of all boxes."""
+        for target in ("kinds", "bright", "inside"):
+            self.trainer(f"of-{target}", f"data.target={target}", "train.loss=sigmoid", "train.epochs=0.5")
+        losses = [[line["loss_hex"] for line in self.lines(f"of-{target}", "step")] for target in ("kinds", "bright", "inside")]
+        self.assertEqual(losses[1:], 2 * losses[:1])
+        self.check_labels("of-bright", "data.target=bright", "train.loss=sigmoid")
+
+    def test_table(self):
+        """A column of numbers in a table, where some cells are empty; there is no recorded schema."""
+        draw = random.Random(4)
+        with open(f"{self.folder}/table.csv", "w") as table:
+            table.write("path,age\n")
+            for i in range(24):
+                with open(f"{self.folder}/{i}.ppm", "wb") as image:
+                    image.write(b"P6 16 16 255\n" + bytes([draw.randrange(256)] * SIDE * SIDE * 3))
+                table.write(f"{i}.ppm,{i / 16 if i % 6 else ''}\n")
+        subprocess.run([os.environ["PACKIMG"], "convert", f"{self.folder}/table.csv", "-o", f"{self.folder}/table.pimg", "--quiet"], check=True, capture_output=True)
+        both = [f"data.{part}={self.folder}/table.pimg" for part in ("train", "val")]
+        self.trainer("table", "data.target=age", "train.loss=huber", *both, "train.epochs=1")
+        self.assertEqual(self.summary("table")["val_samples"], 20)
 
     def test_numbers(self):
         for loss in ("squared", "huber"):

@@ -33,6 +33,8 @@ TEST(shipped)
 		{"resnet50_mosaic.ini", 176, 176, 224},
 		{"vit_small.ini", 224, 224, 224},
 		{"vit_finetune.ini", 224, 224, 224},
+		{"multilabel.ini", 224, 224, 224},
+		{"regression.ini", 224, 224, 224},
 	};
 	for (size_t i = 0; i < sizeof(recipes) / sizeof(recipes[0]); i++) {
 		char path[4096], error[RECIPE_ERROR_MAX];
