@@ -205,9 +205,9 @@ class View(unittest.TestCase):
             self.assertEqual(panel["circle"], (40, 30), "the other point is not visible")
 
     def test_page_shows_what_the_daemon_delivers(self):
-        for seed, epoch in ((0, 0), (7, 3)):
-            figures = self.page("--pipeline", PIPELINE, "--seed", seed, "--epoch", epoch).figures
-            with loaderd.Feed(self.path, pipeline=PIPELINE, batch_size=SAMPLES, seed=seed, epoch=epoch, epoch_end=epoch + 1,
+        for seed, epoch, pipeline in ((0, 0, PIPELINE), (7, 3, PIPELINE), (7, 3, f"{PIPELINE} sanitize_boxes(min_size=12)")):
+            figures = self.page("--pipeline", pipeline, "--seed", seed, "--epoch", epoch).figures
+            with loaderd.Feed(self.path, pipeline=pipeline, batch_size=SAMPLES, seed=seed, epoch=epoch, epoch_end=epoch + 1,
                               values=["mask", "boxes"], daemon="private") as feed:
                 batch = next(iter(feed))
                 for i, sample in enumerate(batch.samples):

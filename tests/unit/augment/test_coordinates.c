@@ -538,7 +538,7 @@ TEST(points_that_do_not_move_keep_their_bytes)
 	for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++) {
 		memcpy(moved, points, sizeof(moved));
 		coordinates_apply(&still, 97, 61, &(struct coordinates){roles[i], SCHEMA_XY, true},
-				  moved[0], COUNT);
+				  moved[0], COUNT, NULL);
 		assert_true(isnan(moved[0][0]) && isnan(moved[0][1]));
 		assert_memory_equal(moved[1], points[1], sizeof(moved) - sizeof(moved[0]));
 	}

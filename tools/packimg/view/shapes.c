@@ -15,6 +15,7 @@ void shapes_deinit(struct shapes *shapes)
 	free(shapes->points);
 	buffer_deinit(&shapes->rows);
 	buffer_deinit(&shapes->classes);
+	buffer_deinit(&shapes->keep);
 }
 
 bool shapes_in_frame(const struct schema *schema, unsigned value)
@@ -202,9 +203,12 @@ static int add_row(struct shapes *shapes, const struct coordinate_rows *rows, si
 	return 0;
 }
 
-/* Moves the rows through the pipeline. Returns a positive value if it cannot move such a value. */
+/*
+ * Moves the rows through the pipeline. keep: a byte for each, which becomes 0 for boxes that the
+ * pipeline drops; or NULL. Returns a positive value if it cannot move such a value.
+ */
 static int move_rows(struct shapes *shapes, const struct shapes_source *source,
-		     const struct schema_value *value, struct packimg_error *error)
+		     const struct schema_value *value, uint8_t *keep, struct packimg_error *error)
 {
 	const struct coordinates coordinates = {value->role, value->format,
 						(value->flags & SCHEMA_NORMALIZED) != 0};
@@ -212,10 +216,35 @@ static int move_rows(struct shapes *shapes, const struct shapes_source *source,
 
 	if (row == 0)
 		return 1;
-	return pipeline_apply_coordinates(
-		source->pipeline, source->sample->index, source->sample->width,
-		source->sample->height, &coordinates, source->seed, source->epoch,
-		(float *)(void *)shapes->rows.data, shapes->rows.size / sizeof(float) / row, error);
+	return pipeline_apply_coordinates(source->pipeline, source->sample->index,
+					  source->sample->width, source->sample->height,
+					  &coordinates, source->seed, source->epoch,
+					  (float *)(void *)shapes->rows.data,
+					  shapes->rows.size / sizeof(float) / row, keep, error);
+}
+
+/* Finds the boxes to which the value's rows belong, and which of them the pipeline drops. */
+static int read_dropped(struct shapes *shapes, const struct shapes_source *source, unsigned number,
+			struct packimg_error *error)
+{
+	const struct schema *schema = packimg_schema(source->dataset);
+	bool is_boxes = schema->values[number].role == SCHEMA_BOXES;
+	int found = is_boxes ? (int)number : schema_rows(schema, number);
+
+	shapes->keep.size = 0;
+	if (!source->pipeline || !pipeline_drops_boxes(source->pipeline) || found < 0 ||
+	    schema->values[found].role != SCHEMA_BOXES)
+		return 0;
+	const struct schema_value *boxes = &schema->values[found];
+	int r = copy_value(source, boxes, &shapes->rows, error);
+	size_t count = shapes->rows.size / sizeof(float) / boxes->shape[boxes->dims - 1];
+
+	if (r || count == 0)
+		return r;
+	if (buffer_reserve(&shapes->keep, count))
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	shapes->keep.size = count;
+	return move_rows(shapes, source, boxes, shapes->keep.data, error);
 }
 
 /* Returns the floats of a shape: of a polygon, or of the keypoints of one row. */
@@ -238,14 +267,16 @@ static int read_value(struct shapes *shapes, const struct shapes_source *source,
 				       .classes = class_list(schema, number),
 				       .moved = source->pipeline != NULL};
 	bool normalized = (value->flags & SCHEMA_NORMALIZED) != 0;
-	int r = copy_value(source, value, &shapes->rows, error);
+	int r = read_dropped(shapes, source, number, error);
 
+	if (r == 0)
+		r = copy_value(source, value, &shapes->rows, error);
 	if (r || shapes->rows.size == 0)
-		return r;
+		return r < 0 ? r : 0;
 	if (rows.classes)
 		r = copy_value(source, rows.classes, &shapes->classes, error);
 	if (!r && source->pipeline)
-		r = move_rows(shapes, source, value, error);
+		r = move_rows(shapes, source, value, NULL, error);
 	if (r)
 		return r < 0 ? r : 0;
 	rows.scale[0] = normalized ? source->width : (double)source->width / source->frame_width;
@@ -254,7 +285,8 @@ static int read_value(struct shapes *shapes, const struct shapes_source *source,
 	rows.row_size = floats_of_row(value, shapes->rows.size / sizeof(float));
 	rows.count = shapes->rows.size / sizeof(float) / rows.row_size;
 	for (size_t i = 0; !r && i < rows.count; i++)
-		r = add_row(shapes, &rows, i);
+		if (i >= shapes->keep.size || shapes->keep.data[i])
+			r = add_row(shapes, &rows, i);
 	return r ? packimg_fail(error, r, "out of memory") : 0;
 }
 

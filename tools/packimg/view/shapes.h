@@ -38,6 +38,7 @@ struct shapes {
 	size_t point_count, point_capacity;
 	uint64_t left_out;           /* shapes beyond the limits */
 	struct buffer rows, classes; /* copies of stored bytes */
+	struct buffer keep; /* a byte for each box, 0 if the pipeline drops it; else empty */
 };
 
 /* How a sample's shapes come to be. */
