@@ -7,6 +7,7 @@
  */
 #include "format/base/schema.h"
 #include "format/base/system/io.h"
+#include "format/base/text/number.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
@@ -538,6 +539,8 @@ static void write_cell(FILE *file, const char *bytes, size_t size)
 
 static void write_fields(struct extract *extract, FILE *file, uint64_t index)
 {
+	char number[NUMBER_SHORTEST];
+
 	for (uint32_t f = 0; f < packimg_field_count(extract->dataset); f++) {
 		struct packimg_field field;
 		struct packimg_value value;
@@ -560,7 +563,7 @@ static void write_fields(struct extract *extract, FILE *file, uint64_t index)
 		else if (field.type == PACKIMG_FIELD_INT64)
 			fprintf(file, "%" PRId64, value.int64);
 		else if (field.type == PACKIMG_FIELD_FLOAT64)
-			fprintf(file, "%.17g", value.float64);
+			fputs(number_shortest(value.float64, number), file);
 		else
 			write_cell(file, value.bytes, value.size);
 	}

@@ -1,5 +1,6 @@
 /* packimg list: lists the samples of a dataset, one per line. */
 #include "format/base/text/json_text.h"
+#include "format/base/text/number.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
@@ -61,6 +62,8 @@ static int typed_text(struct list_options *list, const struct schema_value *type
 static void print_value(struct list_options *list, const struct packimg_field *field,
 			const struct schema_value *typed, const struct packimg_value *value)
 {
+	char number[NUMBER_SHORTEST];
+
 	print_name(field);
 	if (typed && !typed_text(list, typed, value)) {
 		fputs((const char *)list->text.data, stdout);
@@ -71,7 +74,7 @@ static void print_value(struct list_options *list, const struct packimg_field *f
 		printf("%" PRId64, value->int64);
 		break;
 	case PACKIMG_FIELD_FLOAT64:
-		printf("%.17g", value->float64);
+		fputs(number_shortest(value->float64, number), stdout);
 		break;
 	default:
 		if (text_is_utf8(value->bytes, value->size))

@@ -1,5 +1,7 @@
 #include "trainer/recipe/recipe_value.h"
 
+#include "format/base/text/number.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -184,22 +186,11 @@ static int word_text(const char *words, int position, char *text, size_t size)
 	return snprintf(text, size, "%.*s", (int)strcspn(words, "|"), words);
 }
 
-/* Formats the shortest decimal that reads back as the same double. */
-static int number_text(double value, char *text, size_t size)
-{
-	int length = 0;
-	for (int digits = 6; digits <= 17; digits++) {
-		length = snprintf(text, size, "%.*g", digits, value);
-		if (strtod(text, NULL) == value)
-			break;
-	}
-	return length;
-}
-
 int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, char *text,
 		    size_t size)
 {
 	const void *value = recipe_field(recipe, key);
+	char number[NUMBER_SHORTEST];
 	int length = 0;
 	switch (key->type) {
 	case RECIPE_TEXT:
@@ -212,7 +203,8 @@ int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, c
 					    (unsigned long long)*(const uint64_t *)value);
 		break;
 	case RECIPE_NUMBER:
-		length = number_text(*(const double *)value, text, size);
+		number_shortest(*(const double *)value, number);
+		length = snprintf(text, size, "%s", number);
 		break;
 	case RECIPE_BOOLEAN:
 		length = snprintf(text, size, "%s", *(const bool *)value ? "true" : "false");
@@ -226,8 +218,7 @@ int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, c
 		if (numbers->word)
 			length = snprintf(text, size, "%s", key->words);
 		for (unsigned i = 0; i < numbers->count; i++) {
-			char number[32];
-			number_text(numbers->value[i], number, sizeof(number));
+			number_shortest(numbers->value[i], number);
 			if ((size_t)length >= size)
 				return -ENOSPC;
 			length += snprintf(text + length, size - (size_t)length, "%s%s",

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -96,6 +97,32 @@ int number_bytes(const char *text, uint64_t *ret_bytes)
 		return -EINVAL;
 	*ret_bytes = (uint64_t)value;
 	return 0;
+}
+
+/*
+ * Significant digits. A decimal of FLT_DIG digits survives in either type and %g drops the zeros at
+ * its end, so fewer need not be tried; the others always suffice (C17, 5.2.4.2.2).
+ */
+enum { DIGITS_MIN = FLT_DIG, DIGITS_FLOAT = FLT_DECIMAL_DIG, DIGITS_DOUBLE = DBL_DECIMAL_DIG };
+
+const char *number_shortest(double value, char ret_text[NUMBER_SHORTEST])
+{
+	for (int digits = DIGITS_MIN; digits <= DIGITS_DOUBLE; digits++) {
+		snprintf(ret_text, NUMBER_SHORTEST, "%.*g", digits, value);
+		if (strtod(ret_text, NULL) == value)
+			break;
+	}
+	return ret_text;
+}
+
+const char *number_shortest_float(float value, char ret_text[NUMBER_SHORTEST])
+{
+	for (int digits = DIGITS_MIN; digits <= DIGITS_FLOAT; digits++) {
+		snprintf(ret_text, NUMBER_SHORTEST, "%.*g", digits, (double)value);
+		if (strtof(ret_text, NULL) == value)
+			break;
+	}
+	return ret_text;
 }
 
 const char *number_grouped(uint64_t value, char ret_text[NUMBER_GROUPED])

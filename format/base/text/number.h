@@ -1,7 +1,7 @@
 /*
- * Parses numbers in options, configurations and tables. A number starts with a digit, without
- * leading blanks or sign, and ends the text, except where stated. Stateless, any thread. Functions
- * that return int return 0, or -EINVAL and leave the output unchanged.
+ * Numbers as text. The parsers are for options, configurations and tables: a number starts with a
+ * digit, without leading blanks or sign, and ends the text, except where stated. Stateless, any
+ * thread. Functions that return int return 0, or -EINVAL and leave the output unchanged.
  */
 #pragma once
 
@@ -26,6 +26,14 @@ int number_begin(const char *text, int base, uint64_t *ret_value, const char **r
  * unit and an "i" after it. Returns 0 if there is no unit.
  */
 unsigned number_unit(const char **text);
+
+enum { NUMBER_SHORTEST = 32 }; /* bytes */
+/*
+ * Write the shortest decimal that reads back as the same number, in the form of printf's %g, to
+ * ret_text and return it. A NaN is "nan" or "-nan", an infinity "inf" or "-inf".
+ */
+const char *number_shortest(double value, char ret_text[NUMBER_SHORTEST]);
+const char *number_shortest_float(float value, char ret_text[NUMBER_SHORTEST]);
 
 enum { NUMBER_GROUPED = 32 }; /* bytes */
 /* Writes 1234567 as "1,234,567" to ret_text and returns it. */

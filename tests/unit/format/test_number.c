@@ -1,4 +1,4 @@
-/* Parsing of numbers: rejects text that only begins like a number. */
+/* Parsing of numbers: rejects text that only begins like a number. Numbers as text read back. */
 #include "format/base/text/number.h"
 #include "tests/test.h"
 
@@ -68,4 +68,30 @@ TEST(units)
 		assert_int_equal(number_unit(&at), cases[i].bits);
 		assert_string_equal(at, cases[i].rest);
 	}
+}
+
+TEST(shortest_texts)
+{
+	static const struct {
+		double number;
+		const char *text, *as_float;
+	} cases[] = {
+		{0, "0", "0"},
+		{0.1, "0.1", "0.1"},
+		{-2.5, "-2.5", "-2.5"},
+		{1.0 / 3, "0.3333333333333333", "0.33333334"},
+		{0.1 + 0.2, "0.30000000000000004", "0.3"},
+		{1e22, "1e+22", "1e+22"},
+		{123456789, "123456789", "1.2345679e+08"},
+		{0x1p-1074, "4.94066e-324", "0"},
+		{INFINITY, "inf", "inf"},
+	};
+	char text[NUMBER_SHORTEST];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_string_equal(number_shortest(cases[i].number, text), cases[i].text);
+		assert_string_equal(number_shortest_float((float)cases[i].number, text),
+				    cases[i].as_float);
+	}
+	assert_string_equal(number_shortest(NAN, text), "nan");
 }

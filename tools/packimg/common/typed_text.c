@@ -1,15 +1,13 @@
 #include "tools/packimg/common/typed_text.h"
 
 #include "format/base/half.h"
+#include "format/base/text/number.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-enum { NUMBER_MAX = 32 }; /* bytes of a number's text */
 
 const struct schema_value *typed_value(const struct packimg *dataset, uint32_t field)
 {
@@ -21,17 +19,7 @@ const struct schema_value *typed_value(const struct packimg *dataset, uint32_t f
 	return &schema->values[index];
 }
 
-/* Writes the shortest text that gives the same float back. */
-static void write_float(char text[NUMBER_MAX], float number)
-{
-	for (int digits = 6; digits <= 9; digits++) {
-		snprintf(text, NUMBER_MAX, "%.*g", digits, (double)number);
-		if (strtof(text, NULL) == number)
-			return;
-	}
-}
-
-static void write_real(char text[NUMBER_MAX], enum schema_element element, const uint8_t *at)
+static void write_real(char text[NUMBER_SHORTEST], enum schema_element element, const uint8_t *at)
 {
 	uint16_t half = 0;
 	float number = 0;
@@ -45,14 +33,14 @@ static void write_real(char text[NUMBER_MAX], enum schema_element element, const
 	else
 		number = element == SCHEMA_F16 ? half_to_float(half) : bfloat_to_float(half);
 	if (!isfinite(element == SCHEMA_F64 ? wide : (double)number))
-		snprintf(text, NUMBER_MAX, "null");
+		snprintf(text, NUMBER_SHORTEST, "null");
 	else if (element == SCHEMA_F64)
-		snprintf(text, NUMBER_MAX, "%.17g", wide);
+		number_shortest(wide, text);
 	else
-		write_float(text, number);
+		number_shortest_float(number, text);
 }
 
-static void write_number(char text[NUMBER_MAX], enum schema_element element, const uint8_t *at)
+static void write_number(char text[NUMBER_SHORTEST], enum schema_element element, const uint8_t *at)
 {
 	bool is_signed = element == SCHEMA_I16 || element == SCHEMA_I32 || element == SCHEMA_I64;
 	size_t size = schema_element_size(element);
@@ -66,16 +54,16 @@ static void write_number(char text[NUMBER_MAX], enum schema_element element, con
 	memcpy(&bits, at, size);
 	unsigned unused = 64 - 8 * (unsigned)size;
 	if (is_signed)
-		snprintf(text, NUMBER_MAX, "%" PRId64, (int64_t)(bits << unused) >> unused);
+		snprintf(text, NUMBER_SHORTEST, "%" PRId64, (int64_t)(bits << unused) >> unused);
 	else
-		snprintf(text, NUMBER_MAX, "%" PRIu64, bits);
+		snprintf(text, NUMBER_SHORTEST, "%" PRIu64, bits);
 }
 
 /* Appends dimension `dim` and those behind it. *at moves past the numbers. */
 static int append_dim(const struct schema_value *value, uint64_t count, unsigned dim,
 		      const uint8_t **at, struct buffer *text)
 {
-	char number[NUMBER_MAX];
+	char number[NUMBER_SHORTEST];
 	int r = buffer_append(text, "[", 1);
 
 	for (uint64_t i = 0; !r && i < count; i++) {
