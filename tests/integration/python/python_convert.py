@@ -12,24 +12,15 @@ import sys
 import tempfile
 import unittest
 
+from images_test import ImagesTest, listed, numpy, packimg, pillow
 from loaderd import convert
 from loaderd.convert import _part, _streams, _tfrecord
 
-try:
-    import numpy
-except ImportError:
-    numpy = None
-try:
-    from PIL import Image as pillow
-except ImportError:
-    pillow = None
 try:
     import pyarrow
     import pyarrow.parquet
 except ImportError:
     pyarrow = None
-
-PACKIMG, IMAGES = os.environ["PACKIMG"], os.environ["PACKIMG_IMAGES"]
 
 
 def message(number, data):
@@ -70,22 +61,11 @@ def tfrecord(path, records):
             file.write(length + struct.pack("<I", _tfrecord._masked_crc(length)) + data + struct.pack("<I", _tfrecord._masked_crc(data)))
 
 
-class Convert(unittest.TestCase):
+class Convert(ImagesTest):
     @classmethod
     def setUpClass(cls):
-        cls.shared = tempfile.TemporaryDirectory(prefix="convert-test-")
-        subprocess.run([IMAGES, cls.shared.name], check=True)
-        cls.files = sorted((pathlib.Path(cls.shared.name) / "tree").rglob("*.jpg"))
+        super().setUpClass()
         cls.jpegs = [file.read_bytes() for file in cls.files]
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shared.cleanup()
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="convert-test-")
-        self.addCleanup(folder.cleanup)
-        self.dir = pathlib.Path(folder.name)
 
     def convert(self, source, *options, status=0, out="out.pimg", force=True):
         """Runs the converter in this process; returns what it printed."""
@@ -97,14 +77,13 @@ class Convert(unittest.TestCase):
         return said.getvalue() + errors.getvalue()
 
     def listed(self, name="out.pimg"):
-        text = subprocess.run([PACKIMG, "list", "--json", self.dir / name], check=True, stdout=subprocess.PIPE).stdout
-        return [json.loads(line) for line in text.splitlines()]
+        return listed(self.dir / name)
 
     def stored(self, name="out.pimg"):
         """The files of the samples, in order."""
         back = tempfile.TemporaryDirectory(prefix="convert-test-")
         self.addCleanup(back.cleanup)
-        subprocess.run([PACKIMG, "extract", "-q", "--manifest", self.dir / name, "-o", back.name], check=True, stdout=subprocess.DEVNULL)
+        packimg("extract", "-q", "--manifest", self.dir / name, "-o", back.name)
         lines = (pathlib.Path(back.name) / "manifest.csv").read_text("latin-1").splitlines()[1:]
         return [(pathlib.Path(back.name) / line.split(",")[0]).read_bytes() for line in lines]
 
@@ -221,7 +200,7 @@ class Convert(unittest.TestCase):
         path.write_bytes(content if isinstance(content, bytes) else (content if isinstance(content, str) else json.dumps(content)).encode())
 
     def info(self, name="out.pimg"):
-        text = subprocess.run([PACKIMG, "info", self.dir / name], check=True, stdout=subprocess.PIPE).stdout.decode()
+        text = packimg("info", self.dir / name)
         return {line.split(":")[0].split()[1]: line.split(": ", 1)[1].split(",")[0] if "[" not in line else line.split(": ", 1)[1] for line in text.splitlines() if line.startswith("value ")}
 
     def holds(self, *values, name="out.pimg"):
@@ -268,7 +247,7 @@ class Convert(unittest.TestCase):
         self.assertIn("annotation 4 is of image 99, which is not listed", self.convert("bad.json", status=2))
 
     def classes(self, name="out.pimg"):
-        text = subprocess.run([PACKIMG, "info", "--json", self.dir / name], check=True, stdout=subprocess.PIPE).stdout
+        text = packimg("info", "--json", self.dir / name)
         return [kind["name"] for kind in json.loads(text)["classes"]]
 
     def test_names_of_two_classes(self):
@@ -291,10 +270,10 @@ class Convert(unittest.TestCase):
         self.put("coco/_annotations.coco.json", {"images": [{"id": 1, "file_name": "a.jpg"}], "categories": [{"id": 0, "name": "car"}],
                                                  "annotations": [{"id": 1, "image_id": 1, "category_id": 0, "bbox": [1, 2, 3, 4]}]})
         self.convert("coco")
-        subprocess.run([PACKIMG, "extract", "-q", "--manifest", self.dir / "out.pimg", "-o", self.dir / "back"], check=True, stdout=subprocess.DEVNULL)
+        packimg("extract", "-q", "--manifest", self.dir / "out.pimg", "-o", self.dir / "back")
         header = (self.dir / "back/manifest.csv").read_text().splitlines()[0].split(",")
         self.assertEqual(header, ["path", "label", "class", "boxes", "class_2", "id", "area", "iscrowd", "segmentation"])
-        subprocess.run([PACKIMG, "convert", "-q", self.dir / "back/manifest.csv", "-o", self.dir / "again.pimg"], check=True, stdout=subprocess.DEVNULL)
+        packimg("convert", "-q", self.dir / "back/manifest.csv", "-o", self.dir / "again.pimg")
         self.assertEqual(self.listed("again.pimg")[0]["fields"]["class_2"], "[0]")
 
     def test_coco_entries(self):
@@ -431,7 +410,7 @@ class Convert(unittest.TestCase):
             (self.dir / "voc" / "Annotations").mkdir(parents=True, exist_ok=True)
             self.convert(source)
             found = self.dir / f"back-{source}"
-            subprocess.run([PACKIMG, "extract", "-q", self.dir / "out.pimg", "-o", found], check=True, stdout=subprocess.DEVNULL)
+            packimg("extract", "-q", self.dir / "out.pimg", "-o", found)
             masks = [name for name in found.rglob("*mask*") if name.is_file()]
             self.assertEqual(len(masks), 1, source)
             with pillow.open(masks[0]) as opened:

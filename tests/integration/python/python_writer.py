@@ -5,28 +5,17 @@ import filecmp
 import json
 import multiprocessing
 import os
-import pathlib
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import unittest
 import unittest.mock
 
 import loaderd
+from images_test import ImagesTest, listed, numpy, packimg, pillow
 from loaderd import _processes
 
-try:
-    import numpy
-except ImportError:
-    numpy = None
-try:
-    from PIL import Image as pillow
-except ImportError:
-    pillow = None
-
-PACKIMG, IMAGES = os.environ["PACKIMG"], os.environ["PACKIMG_IMAGES"]
 SCHEMA = "image: image u8[h,w,3]\nlabel: class i32\nage: value i32 sparse\nweight: value f64 sparse\ncaption: text sparse\nraw: bytes sparse\nboxes: json sparse\n"
 TYPED = """
 image: image u8[h,w,3]
@@ -46,14 +35,6 @@ WIDTH, HEIGHT = 25, 103  # of the fourth image
 def bytearray_of(view):
     """The same elements in another buffer."""
     return memoryview(bytearray(view.tobytes())).cast("B", view.shape)
-
-
-def packimg(*arguments):
-    return subprocess.run([PACKIMG, *map(str, arguments)], check=True, stdout=subprocess.PIPE).stdout.decode()
-
-
-def listed(path):
-    return [json.loads(line) for line in packimg("list", "--json", path).splitlines()]
 
 
 def info(path):
@@ -91,23 +72,11 @@ def end_at_seven(item):
     return to_sample(item)
 
 
-class PythonWriter(unittest.TestCase):
+class PythonWriter(ImagesTest):
     @classmethod
     def setUpClass(cls):
-        cls.shared = tempfile.TemporaryDirectory(prefix="writer-test-")
-        subprocess.run([IMAGES, cls.shared.name], check=True)
-        cls.tree = pathlib.Path(cls.shared.name) / "tree"
-        cls.files = sorted(cls.tree.rglob("*.jpg"))
+        super().setUpClass()
         cls.classes = sorted({file.parent.name for file in cls.files})
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shared.cleanup()
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="writer-test-")
-        self.addCleanup(folder.cleanup)
-        self.dir = pathlib.Path(folder.name)
 
     def write(self, name, samples, schema=SCHEMA, **options):
         with loaderd.Writer(self.dir / name, schema, **options) as writer:
