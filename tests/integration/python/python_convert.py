@@ -561,6 +561,22 @@ class Convert(ImagesTest):
         self.convert("hub", "--label", "kind")
         self.assertEqual([s["label"] for s in self.listed("out-train.pimg")], [1, 0])  # of the classes of all splits
         self.assertEqual([s["label"] for s in self.listed("out-test.pimg")], [1])
+        lists = pyarrow.list_(pyarrow.int64())
+        for name, part in (("train", pyarrow.table({"jpg": self.jpegs[:1], "ids": pyarrow.array([[1, 2]], lists), "kind": ["a"]})),
+                           ("test", pyarrow.table({"jpg": self.jpegs[:1], "ids": pyarrow.array([[1, None]], lists)}))):
+            (self.dir / "lists").mkdir(exist_ok=True)
+            pyarrow.parquet.write_table(part, self.dir / "lists" / f"{name}-00000-of-00001.parquet")
+        self.convert("lists")
+        self.assertEqual([self.info(f"out-{name}.pimg")["ids"] for name in ("train", "test")], ["json sparse"] * 2)
+        twice = {"label": {"_type": "ClassLabel", "names": ["ant", "bee", "ant"]}}
+        for labels, names in (([1, 2], ["ant_0", "bee", "ant"]), ([0, 2], None)):
+            table = pyarrow.table({"jpg": self.jpegs[:2], "label": labels}).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": twice}})})
+            pyarrow.parquet.write_table(table, self.dir / "t.parquet")
+            said = self.convert("t.parquet", status=0 if names else 2)
+            if names:
+                self.assertEqual(self.classes(), names)
+            else:
+                self.assertIn("t.parquet: classes 0 and 2 are both called 'ant', and objects are of both", said)
         self.assertIn("there is no such column among kind", self.convert("p.parquet", "--label", "knd", status=2))
         pyarrow.parquet.write_table(plain.select(["kind"]), self.dir / "n.parquet")
         self.assertIn("no column holds images", self.convert("n.parquet", status=2))

@@ -3,9 +3,9 @@
 import json
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ._part import IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, Choice, Part, Refusal, choose, fields_of, is_image_file, needs
+from ._part import IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, Choice, Part, Refusal, choose, fields_of, is_image_file, needs, unique_names
 
 _ROWS = 32  # of a batch in memory
 _SPLIT = re.compile(r"(.+?)-\d+-of-\d+")
@@ -142,6 +142,11 @@ def _kind_of(kind: Any) -> Optional[str]:
     return "text"  # also dates, decimals and dictionaries, as pyarrow shows them
 
 
+def _having(files: Sequence[Path], column: str) -> List[Path]:
+    """Those of the files that have the column."""
+    return [path for path in files if column in _schema_of(path).names]
+
+
 def _has_missing_items(files: Sequence[Path], column: str) -> bool:
     """True if a list in the column has an item that is null, which only JSON can hold."""
     import pyarrow
@@ -175,15 +180,26 @@ def _find_image(schema: Any, features: Mapping[str, Any], files: Sequence[Path],
     return image
 
 
-def _classes_of(files: Sequence[Path], column: str) -> List[str]:
-    found = set()
-    for path in files:
+def _values_of(files: Sequence[Path], column: str) -> List[Any]:
+    """The values of a column, each once, in order."""
+    found: Set[Any] = set()
+    for path in _having(files, column):
         for batch in _batches(path, [column]):
             found.update(batch.column(column).to_pylist())
     return sorted(found - {None})
 
 
-def _label(schema: Any, features: Mapping[str, Any], files: Sequence[Path], chosen: Choice) -> Tuple[Optional[str], Optional[List[str]]]:
+def _class_names(names: Sequence[Any], files: Sequence[Path], column: str, notes: List[str]) -> List[str]:
+    """The names of a ClassLabel, of which no two that samples have are equal."""
+    texts = {number: str(name) for number, name in enumerate(names)}
+    if len(set(texts.values())) == len(texts):
+        return [*texts.values()]
+    return [*unique_names(texts, set(_values_of(files, column)), files[0], notes).values()]
+
+
+def _label(
+    schema: Any, features: Mapping[str, Any], files: Sequence[Path], chosen: Choice, notes: List[str]
+) -> Tuple[Optional[str], Optional[List[str]]]:
     """The column of labels, and the names of classes."""
     from pyarrow import types
 
@@ -192,25 +208,26 @@ def _label(schema: Any, features: Mapping[str, Any], files: Sequence[Path], chos
     numbers = [field.name for field in schema if types.is_integer(field.type)]
     label = choose("label", chosen.label, (*named, *LABEL_NAMES), [*numbers, *texts])
     if label in named:
-        return label, [str(name) for name in features[str(label)]["names"]] if features[str(label)].get("names") else None
-    return label, _classes_of(files, str(label)) if label in texts else None
+        names = features[str(label)].get("names")
+        return label, _class_names(names, files, str(label), notes) if names else None
+    return label, _values_of(files, str(label)) if label in texts else None
 
 
 def _part(name: str, files: Sequence[Path], every: Sequence[Path], chosen: Choice) -> Part:
-    """`every` are the files of all splits, whose classes have the same numbers."""
+    """`every` are the files of all splits, whose classes have the same numbers, and whose columns the same kinds."""
     schema = _schema_of(files[0])
     for path in files[1:]:
         if not _schema_of(path).equals(schema):
             raise Refusal(f"{path}: its columns are not those of {files[0]}; convert them one by one")
     features = _features(schema)
     image = _find_image(schema, features, files, chosen)
-    label, classes = _label(schema, features, every, chosen)
-    key = choose("key", chosen.key, KEY_NAMES, [field.name for field in schema if _kind_of(field.type) == "text" and field.name != label])
     notes: List[str] = []
+    label, classes = _label(schema, features, every, chosen, notes)
+    key = choose("key", chosen.key, KEY_NAMES, [field.name for field in schema if _kind_of(field.type) == "text" and field.name != label])
     kinds = {}
     for field in schema:
         kind = _kind_of(field.type)
-        if kind and "[" in kind and _has_missing_items(files, field.name):
+        if kind and "[" in kind and _has_missing_items(_having(every, field.name), field.name):
             kind = "json"
         if kind is None:
             notes.append(f"column {field.name} is left out: no field holds {field.type}")
