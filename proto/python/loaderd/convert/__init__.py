@@ -28,7 +28,7 @@ _COLUMNS = ("image", "label", "key")
 SOURCES: Sequence[Source] = (
     Source("coco", "COCO's annotations with their images, a folder or a .json: boxes, classes, keypoints, captions", _coco.recognises, _coco.parts),
     Source("voc", "Pascal VOC, a folder: boxes, classes, masks (with Pillow)", _voc.recognises, _voc.parts),
-    Source("yolo", "YOLO's images/ and labels/: boxes, classes, polygons", _yolo.recognises, _yolo.parts),
+    Source("yolo", "YOLO's images/ and labels/: boxes, classes, polygons, keypoints", _yolo.recognises, _yolo.parts),
     Source("masks", "folders of images and of masks, such as ADE20K and Cityscapes (needs Pillow)", _masks.recognises, _masks.parts),
     Source("cifar", "the Python version of CIFAR-10 and CIFAR-100, a folder or a file of it", _arrays.recognises_cifar, _arrays.cifar_parts),
     Source("imagefolder", "Hugging Face's folders of images with metadata.jsonl or metadata.csv", _folder.recognises, _folder.parts, ("image", "label")),
