@@ -6,18 +6,10 @@
 
 enum { ROWS = 4 }; /* rows in work at once */
 
-/* Filter of one axis. */
-struct float_filter {
-	uint32_t count, taps_max;
-	uint32_t *start; /* [count] first pixel with a weight */
-	uint32_t *taps;  /* [count] number of pixels from start on */
-	float *weights;  /* [count][taps_max] */
-};
-
 void resize_float_deinit(struct resize_float *resize)
 {
-	free(resize->x.data);
-	free(resize->y.data);
+	free(resize->x.memory.data);
+	free(resize->y.memory.data);
 	free(resize->between.data);
 	*resize = (struct resize_float){0};
 }
@@ -26,13 +18,12 @@ void resize_float_deinit(struct resize_float *resize)
  * Computes the weights of output pixel i, without those that are zero: the triangle has its top at
  * the pixel's centre and ends `support` input pixels from it.
  */
-static void filter_pixel(struct float_filter *filter, uint32_t i, uint32_t size, double scale,
-			 double support)
+static void filter_pixel(struct float_filter *filter, uint32_t i, double scale, double support)
 {
 	double centre = scale * (i + 0.5), total = 0;
 	double first = floor(centre - support + 0.5), last = floor(centre + support + 0.5);
 	uint32_t low = first < 0 ? 0 : (uint32_t)first;
-	uint32_t high = last > size ? size : (uint32_t)last, taps = 0;
+	uint32_t high = last > filter->size ? filter->size : (uint32_t)last, taps = 0;
 	float *weights = filter->weights + (size_t)i * filter->taps_max;
 
 	for (uint32_t at = low; at < high; at++)
@@ -49,22 +40,26 @@ static void filter_pixel(struct float_filter *filter, uint32_t i, uint32_t size,
 	filter->taps[i] = taps;
 }
 
-static int filter_make(struct block *memory, uint32_t size, uint32_t count,
-		       struct float_filter *ret_filter)
+/* Makes the filter, unless it is already that of the sizes. */
+static int filter_make(struct float_filter *filter, uint32_t size, uint32_t count)
 {
 	double scale = (double)size / count, support = scale > 1 ? scale : 1;
-	struct float_filter filter = {.count = count, .taps_max = (uint32_t)ceil(2 * support) + 1};
+	uint32_t taps_max = (uint32_t)ceil(2 * support) + 1;
 	size_t starts = count * 2 * sizeof(uint32_t);
-	int r = block_reserve(memory, starts + (size_t)count * filter.taps_max * sizeof(float));
 
+	if (filter->size == size && filter->count == count)
+		return 0;
+	int r = block_reserve(&filter->memory, starts + (size_t)count * taps_max * sizeof(float));
 	if (r < 0)
 		return r;
-	filter.start = memory->data;
-	filter.taps = filter.start + count;
-	filter.weights = (float *)(filter.taps + count);
+	filter->size = size;
+	filter->count = count;
+	filter->taps_max = taps_max;
+	filter->start = filter->memory.data;
+	filter->taps = filter->start + count;
+	filter->weights = (float *)(filter->taps + count);
 	for (uint32_t i = 0; i < count; i++)
-		filter_pixel(&filter, i, size, scale, support);
-	*ret_filter = filter;
+		filter_pixel(filter, i, scale, support);
 	return 0;
 }
 
@@ -107,13 +102,10 @@ static void pass_down(const struct float_filter *filter, uint32_t i, const float
 int resize_float_run(struct resize_float *resize, const float *pixels, uint32_t width,
 		     uint32_t height, uint32_t out_width, uint32_t out_height, float *output)
 {
-	struct float_filter x, y;
-	int r = filter_make(&resize->x, width, out_width, &x);
+	int r = filter_make(&resize->x, width, out_width);
 
-	if (r == 0)
-		r = filter_make(&resize->y, height, out_height, &y);
-	if (r == 0)
-		r = block_reserve(&resize->between, (size_t)ROWS * width * sizeof(float));
+	r = r ?: filter_make(&resize->y, height, out_height);
+	r = r ?: block_reserve(&resize->between, (size_t)ROWS * width * sizeof(float));
 	if (r < 0)
 		return r;
 	float *between = resize->between.data;
@@ -122,9 +114,9 @@ int resize_float_run(struct resize_float *resize, const float *pixels, uint32_t 
 		uint32_t rows = out_height - i < ROWS ? out_height - i : ROWS;
 
 		for (uint32_t row = 0; row < ROWS; row++)
-			pass_down(&y, i + (row < rows ? row : 0), pixels, width,
+			pass_down(&resize->y, i + (row < rows ? row : 0), pixels, width,
 				  between + (size_t)row * width);
-		pass_across(&x, between, width, rows, output + (size_t)i * out_width);
+		pass_across(&resize->x, between, width, rows, output + (size_t)i * out_width);
 	}
 	return 0;
 }

@@ -14,9 +14,18 @@
 
 #include <stdint.h>
 
+/* Filter of one axis, from `size` pixels to `count`. Kept for the next channel. */
+struct float_filter {
+	struct block memory;
+	uint32_t size, count, taps_max;
+	uint32_t *start; /* [count] first pixel with a weight */
+	uint32_t *taps;  /* [count] number of pixels from start on */
+	float *weights;  /* [count][taps_max] */
+};
+
 /* Scratch memory of one thread. Zero it before first use. */
 struct resize_float {
-	struct block x, y;    /* filters of the two axes */
+	struct float_filter x, y;
 	struct block between; /* rows produced by the vertical pass */
 };
 

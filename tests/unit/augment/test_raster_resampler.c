@@ -375,6 +375,30 @@ TEST(resized_rows_end_with_the_picture)
 	resize_float_deinit(&resize);
 }
 
+/* Filters are kept for the next picture only if it has the same sizes. */
+TEST(kept_filters_fit_the_sizes)
+{
+	static const uint32_t sizes[][4] = {{7, 9, 12, 5}, {7, 9, 12, 5}, {9, 7, 12, 5},
+					    {9, 7, 5, 12}, {7, 9, 12, 5}, {60, 3, 2, 40}};
+	struct resize_float kept = {0};
+	float pixels[180], output[80], expected[80];
+
+	for (int i = 0; i < 180; i++)
+		pixels[i] = (float)(i * i % 97);
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		const uint32_t *s = sizes[i];
+		struct resize_float fresh = {0};
+
+		assert_int_equal(resize_float_run(&fresh, pixels, s[0], s[1], s[2], s[3], expected),
+				 0);
+		assert_int_equal(resize_float_run(&kept, pixels, s[0], s[1], s[2], s[3], output),
+				 0);
+		assert_memory_equal(output, expected, s[2] * s[3] * sizeof(float));
+		resize_float_deinit(&fresh);
+	}
+	resize_float_deinit(&kept);
+}
+
 /* A picture that would be computed whole has a limit. */
 TEST(computed_pictures_are_limited)
 {
