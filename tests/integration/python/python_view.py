@@ -6,6 +6,7 @@ import html.parser
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import tempfile
 import unittest
@@ -180,6 +181,7 @@ class View(unittest.TestCase):
         self.assertIn("é", texts)
         self.assertIn("a" * 297 + "...", texts)
         self.assertNotRegex(page.source, "[\x00-\x08\x0b-\x1f\x7f\u202e]")
+        self.assertIn("a&quot;b&#39;c&lt;/script&gt;&amp;amp;", page.source)
         self.assertEqual(page.texts["h1"], [str(self.path)])
 
     def test_policy_permits_the_pages_own_script_and_no_network(self):
@@ -278,6 +280,18 @@ class View(unittest.TestCase):
         self.assertFalse(page.exists())
         sheet.unlink()
         self.assertEqual([path.name for path in self.dir.iterdir() if path.name.endswith(".tmp")], [])
+
+    def test_a_full_disk_leaves_nothing(self):
+        # The process inherits that it ignores SIGXFSZ, so that the write fails as on a full disk.
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+
+        for name in ("full.html", "full.png"):
+            done = subprocess.run([PACKIMG, "view", self.path, "-o", name], cwd=self.dir, stderr=subprocess.PIPE, preexec_fn=limit,
+                                  restore_signals=False, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"{name}: File too large".encode(), done.stderr)
+        self.assertEqual([path.name for path in self.dir.iterdir() if path.name.startswith("full")], [])
 
     def test_refuses_sheets_that_are_too_large(self):
         path = self.dir / "many.pimg"

@@ -132,6 +132,8 @@ static int name_outputs(struct view *view)
 		path[strlen(path) - strlen(".pimg")] = '\0';
 	slash = strrchr(path, '/');
 	const char *name = slash ? slash + 1 : path;
+	if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(path, "/") == 0)
+		name = "dataset";
 	if (view->output && ends_in(view->output, ".html"))
 		view->page_path = strdup(view->output);
 	else if (view->output)
@@ -349,6 +351,7 @@ int command_view(int argc, char **argv)
 	int status = view_open_and_run(view);
 	view_deinit(view);
 	free(view);
-	command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);
+	command_die_of_interrupt(status == COMMAND_FAILED ? COMMAND_NOTHING_WRITTEN
+							  : "the files are complete");
 	return status;
 }
