@@ -333,6 +333,11 @@ class View(unittest.TestCase):
         self.assertEqual(len(self.page(*keys).figures), 3)
         self.assertEqual(len(self.page("-n", 2, *keys).figures), 2)
 
+    def test_names_damaged_values(self):
+        golden = pathlib.Path(__file__).parents[2] / "golden" / "bad" / "check_column_values.pimg"
+        said = self.view("--force", "-o", "out.html", path=golden, rc=1)
+        self.assertRegex(said, r'packimg: sample \d+: its value ".+" is damaged')
+
     def test_says_what_cannot_follow_a_pipeline(self):
         page = self.page("--pipeline", "resize(32x32) rand_augment")
         self.assertTrue(re.search("not drawn as delivered: ", page.source))

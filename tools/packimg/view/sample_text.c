@@ -77,8 +77,10 @@ static int add_damaged(struct sample_texts *texts, uint32_t field, const char *n
 {
 	static const char damaged[] = "damaged";
 
-	texts->damaged = true;
-	return add_text(texts, field, name, damaged, strlen(damaged));
+	int r = add_text(texts, field, name, damaged, strlen(damaged));
+	if (!r && !texts->damaged)
+		texts->damaged = texts->list[texts->count - 1].name;
+	return r;
 }
 
 static int add_key(const struct packimg *dataset, uint64_t index, struct sample_texts *texts)

@@ -8,7 +8,6 @@
 #include "format/packimg.h"
 #include "tools/packimg/common/memory.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 enum { SAMPLE_TEXT_MAX = 300 /* bytes of a value's text; longer ones end in "..." */ };
@@ -23,7 +22,7 @@ struct sample_texts {
 	char *class; /* name of the class, or what it lacks */
 	struct sample_text list[SAMPLE_TEXT_FIELD + PACKIMG_FIELDS_MAX]; /* the key first */
 	uint32_t count;
-	bool damaged; /* a value could not be read; its text says so */
+	const char *damaged; /* name of the first value that cannot be read, as its text says */
 };
 
 void sample_texts_free(struct sample_texts *texts);

@@ -210,6 +210,9 @@ static int view_sample(struct view *view, uint64_t index, struct packimg_error *
 		r = sample_texts_make(view->dataset, &sample, &texts);
 	r = r ? packimg_fail(error, r, "out of memory") : add_sample(view, &sample, &texts, error);
 	view->damaged += damaged || texts.damaged;
+	if (texts.damaged)
+		command_fail("sample %" PRIu64 ": its value \"%s\" is damaged", index,
+			     texts.damaged);
 	for (uint32_t i = 0; damaged && i < view->panel_count; i++)
 		if (view->panels[i].width == 0)
 			command_fail("sample %" PRIu64 ": %s", index, view->panels[i].fault);
