@@ -224,17 +224,27 @@ static bool box_apply(const struct geometry *geometry, const struct frame *frame
 	return stays;
 }
 
+static bool step_is_of_boxes(const struct geometry_step *step)
+{
+	return step->kind == GEOMETRY_STEP_CLAMP || step->kind == GEOMETRY_STEP_SANITIZE;
+}
+
 static void point_apply(const struct geometry *geometry, const struct frame *frame, float far,
 			float *row)
 {
-	struct point point = {row[0], row[1]};
+	struct point point =
+		point_scale((struct point){row[0], row[1]}, frame->width, frame->height);
+	bool moves = false;
 
-	/* A point that does not move keeps its bytes. */
-	if (geometry->step_count == 0 && point_finite(point))
-		return;
-	point = point_scale(point, frame->width, frame->height);
-	for (unsigned i = 0; i < geometry->step_count; i++)
+	for (unsigned i = 0; i < geometry->step_count; i++) {
+		if (step_is_of_boxes(&geometry->steps[i]))
+			continue;
 		point = point_step(geometry, &geometry->steps[i], far, point);
+		moves = true;
+	}
+	/* A point that does not move keeps its bytes. */
+	if (!moves && point_finite((struct point){row[0], row[1]}))
+		return;
 	point = point_scale(point, 1 / frame->out_width, 1 / frame->out_height);
 	if (!point_finite(point))
 		point = (struct point){NAN, NAN};

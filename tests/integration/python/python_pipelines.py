@@ -15,6 +15,15 @@ SAMPLES = {"N": "3", "N or WxH": "3", "N, WxH or a schedule": "8", "N or LOW:HIG
 _NEEDED_AFTER = {"normalize": " to(f32)", "random_zoom_out": " resize(16x16)"}
 
 
+# what a feed delivers for these steps
+_VALUES = {"clamp_boxes": "boxes", "sanitize_boxes": "boxes"}
+
+_SCHEMA = """
+    image: image u8[h,w,3]
+    boxes: boxes(image) f32[*,4] xyxy
+"""
+
+
 def call(step, **given):
     """The step with these arguments, and whatever else it requires."""
     for argument in step.arguments:
@@ -35,22 +44,27 @@ class Pipelines(unittest.TestCase):
         subprocess.run([os.environ["SHAPES"], images, "--count", "40"], check=True, capture_output=True)
         subprocess.run([os.environ["PACKIMG"], "convert", os.path.join(images, "train"), "-o", cls.path], check=True, capture_output=True)
 
-    def open(self, text):
-        with loaderd.Feed(self.path, pipeline=f"resize(16x16) {text}", batch_size=2, daemon="private"):
+        cls.typed = os.path.join(cls.folder.name, "typed.pimg")
+        with loaderd.Writer(cls.typed, _SCHEMA) as writer:
+            writer.add({"image": memoryview(bytes(1200)).cast("B", (20, 20, 3)), "boxes": [[0, 0, 9, 9]]})
+
+    def open(self, step, text):
+        values = [_VALUES[step.name]] if step.name in _VALUES else []
+        with loaderd.Feed(self.typed if values else self.path, pipeline=f"resize(16x16) {text}", batch_size=1, values=values, daemon="private"):
             pass
 
     def test_defaults_are_taken(self):
         for step in loaderd.pipelines():
             with self.subTest(step.name):
                 defaults = {one.name: one.default for one in step.arguments if one.default not in (None, "none")}
-                self.open(call(step, **defaults))
+                self.open(step, call(step, **defaults))
 
     def test_words_are_taken(self):
         for step in loaderd.pipelines():
             for argument in step.arguments:
                 for word in argument.words:
                     with self.subTest(step.name, argument=argument.name, word=word):
-                        self.open(call(step, **{argument.name: word}))
+                        self.open(step, call(step, **{argument.name: word}))
 
     def test_bounds_are_refused(self):
         count = 0
@@ -62,7 +76,7 @@ class Pipelines(unittest.TestCase):
                     beyond = f"{2 * argument.maximum + 2:.0f}"
                     value = f"{beyond}:{beyond}" if argument.form == "LOW:HIGH" else beyond
                     with self.assertRaisesRegex(loaderd.BadPipeline, "^pipeline: at byte") as refused:
-                        self.open(call(step, **{argument.name: value}))
+                        self.open(step, call(step, **{argument.name: value}))
                     self.assertIn(f"{argument.maximum:.7g}", str(refused.exception))
                     count += 1
         self.assertGreater(count, 55)

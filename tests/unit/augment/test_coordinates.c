@@ -521,12 +521,13 @@ TEST(points_keep_what_is_theirs)
 	assert_int_equal(coordinates_row(&(struct coordinates){SCHEMA_CLASS, SCHEMA_XY, false}), 0);
 }
 
-/* Without steps, fractions would else change in their last bit. Points that are not finite do. */
+/* Without steps that move them, fractions would else change in their last bit. Points that are not
+ * finite do. */
 TEST(points_that_do_not_move_keep_their_bytes)
 {
 	static const enum schema_role roles[] = {SCHEMA_KEYPOINTS, SCHEMA_POLYGONS};
 	enum { COUNT = 200 };
-	struct geometry still = {.step_count = 0};
+	static struct geometry still;
 	struct random_stream random;
 	float points[COUNT][2], moved[COUNT][2];
 
@@ -535,6 +536,7 @@ TEST(points_that_do_not_move_keep_their_bytes)
 		for (int k = 0; k < 2; k++)
 			points[i][k] = random_float(&random);
 	points[0][0] = INFINITY;
+	make_geometry("clamp_boxes sanitize_boxes", 97, 61, 1, 1, &still);
 	for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++) {
 		memcpy(moved, points, sizeof(moved));
 		coordinates_apply(&still, 97, 61, &(struct coordinates){roles[i], SCHEMA_XY, true},
