@@ -31,11 +31,15 @@ int pipeline_check_frame(const struct pipeline *pipeline, bool coordinates,
 	return 0;
 }
 
-bool pipeline_drops_boxes(const struct pipeline *pipeline)
+bool pipeline_drops_boxes(const struct pipeline *pipeline, uint32_t value)
 {
-	for (unsigned i = 0; i < pipeline->transform_count; i++)
-		if (pipeline->transforms[i].kind == TRANSFORM_SANITIZE_BOXES)
+	for (unsigned i = 0; i < pipeline->transform_count; i++) {
+		const struct transform *transform = &pipeline->transforms[i];
+
+		if (transform->kind == TRANSFORM_SANITIZE_BOXES &&
+		    (!transform->values || transform->values & value))
 			return true;
+	}
 	return false;
 }
 

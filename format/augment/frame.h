@@ -18,8 +18,11 @@
 int pipeline_check_frame(const struct pipeline *pipeline, bool coordinates,
 			 struct pipeline_error *error);
 
-/* Returns true if the pipeline may drop boxes: sanitize_boxes. */
-bool pipeline_drops_boxes(const struct pipeline *pipeline);
+/*
+ * Returns true if the pipeline may drop rows of boxes, by sanitize_boxes. `value` is their bit
+ * among pipeline_values(), 0 if they are not named.
+ */
+bool pipeline_drops_boxes(const struct pipeline *pipeline, uint32_t value);
 /*
  * Returns -EINVAL, with the position of the step, if a step needs boxes: for feeds that deliver
  * neither boxes nor anything that belongs to them. error may be NULL.
@@ -58,6 +61,7 @@ struct coordinates {
 	enum schema_role role;     /* SCHEMA_BOXES, SCHEMA_KEYPOINTS or SCHEMA_POLYGONS */
 	enum schema_format format; /* SCHEMA_XYXY, XYWH or CXCYWH; SCHEMA_XY or XYV */
 	bool normalized;           /* fractions of the frame's width and height */
+	uint32_t value;            /* its bit among pipeline_values(); 0 if it is not named */
 };
 
 /* Returns the floats of a row; 0 if the functions below cannot move such a value. */

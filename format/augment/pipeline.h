@@ -1,7 +1,8 @@
 /*
  * Pipelines of transforms: their grammar, and their application to one sample.
  *
- *     pipeline  = { transform }
+ *     pipeline  = { [ names ":" ] transform }
+ *     names     = VALUE { "," VALUE }     (values of the dataset's schema)
  *     transform = NAME [ "(" [ argument { "," argument } ] ")" ]
  *     argument  = [ KEY "=" ] value
  *     value     = size | NUMBER { ":" NUMBER } | WORD
@@ -13,6 +14,10 @@
  * random_resized_crop(224, scale=0.25:1) hflip normalize(imagenet) to(f16). The transforms and
  * their arguments are the rows of grammar/transform_rows.h and kernels/effect_rows.h; loaderd(1),
  * PIPELINES, describes each. Their meaning and rounding are torchvision's.
+ *
+ * Transforms without names act on the image and on everything in its frame (frame.h), with the same
+ * random decisions; geometry and changes of pixels therefore take no names. fill and filter need
+ * them, and steps for boxes may have them.
  *
  * normalize, to, layout and channels set the format of the finished sample. They come after the
  * other transforms, in any order, each at most once. Only random_erasing and cutout may follow
@@ -43,6 +48,7 @@
 
 #include "format/packimg.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -51,6 +57,8 @@ enum {
 	PIPELINE_TRANSFORMS_MAX = 32,
 	PIPELINE_SIDE_MAX = 4096, /* pixels per side of a finished sample */
 	PIPELINE_ERROR_MAX = 256,
+	PIPELINE_VALUES_MAX = 16, /* values that a pipeline names */
+	PIPELINE_NAME_MAX = 63,   /* bytes of a value's name */
 };
 
 enum pipeline_element { PIPELINE_U8 = 1, PIPELINE_F16 = 2, PIPELINE_BF16 = 3, PIPELINE_F32 = 4 };
@@ -69,6 +77,16 @@ struct pipeline_shape {
 	size_t sample_size; /* bytes */
 };
 
+/* What a pipeline says of a value that it names. Positions are -1 where it says nothing. */
+struct pipeline_value {
+	char name[PIPELINE_NAME_MAX + 1];
+	int position;                       /* of the first mention in the text */
+	int fill_position, filter_position; /* of these steps */
+	int boxes_position;                 /* of the first step for boxes */
+	double fill;                        /* what it has where it shows nothing of the image */
+	bool bilinear;                      /* resizes compute between its pixels */
+};
+
 struct deferred;
 struct pipeline;
 
@@ -79,6 +97,8 @@ struct pipeline;
  */
 int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error);
 void pipeline_free(struct pipeline *pipeline);
+/* Returns the values that the pipeline names. Value i has bit i in struct coordinates. */
+const struct pipeline_value *pipeline_values(const struct pipeline *pipeline, unsigned *ret_count);
 /* Returns true if the pipeline sets the size of its output. */
 int pipeline_has_size(const struct pipeline *pipeline);
 /*

@@ -326,7 +326,9 @@ static int finish_picture(const struct value *value, const struct value_origin *
 			  struct packimg_error *error)
 {
 	struct frame_raster form = {.element = (enum packimg_element)value->element,
-				    .channels = value->channels};
+				    .channels = value->channels,
+				    .bilinear = value->bilinear};
+	memcpy(form.fill, value->fill, sizeof(form.fill));
 	if (value->channels == 0)
 		return pipeline_apply(origin->pipeline, origin->scratch, image, origin->seed,
 				      origin->epoch, cell, origin->times, error);
@@ -335,6 +337,14 @@ static int finish_picture(const struct value *value, const struct value_origin *
 		return r;
 	return pipeline_apply_raster(origin->pipeline, origin->scratch, image, &form, origin->seed,
 				     origin->epoch, cell, origin->times, error);
+}
+
+/* What a sample without the picture gets. */
+static void fill_picture(const struct value *value, uint8_t *cell, size_t size)
+{
+	size_t element = value->channels == 0 ? 1 : ring_element_size(value->element);
+	for (size_t at = 0; at < size; at += element)
+		memcpy(cell + at, value->fill, element);
 }
 
 static int put_picture(const struct value *value, const struct value_origin *origin, uint8_t *cell,
@@ -349,7 +359,7 @@ static int put_picture(const struct value *value, const struct value_origin *ori
 		r = finish_picture(value, origin, &image, cell, error);
 	if (r != -ENODATA)
 		return r;
-	memset(cell, 0, values_picture_size(value, origin->shape));
+	fill_picture(value, cell, values_picture_size(value, origin->shape));
 	*flags |= RING_SAMPLE_FIELD_MISSING;
 	return 0;
 }

@@ -41,6 +41,8 @@ struct value {
 	/* VALUE_PICTURE: */
 	uint32_t image;    /* packimg_image() */
 	uint32_t channels; /* of a mask or raster; 0 of an image, which the pipeline finishes */
+	uint8_t fill[4];   /* of a mask or raster: the element from outside of the image */
+	bool bilinear;     /* of a raster: frame_raster.bilinear */
 	/*
 	 * The image in whose frame the value is, with which it moves: VALUE_NO_FRAME,
 	 * VALUE_FIRST_IMAGE, or VALUE_FURTHER_IMAGE and its number.

@@ -5,6 +5,7 @@
 #include "proto/framing.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,6 +234,127 @@ static int choose_room(const Loaderd__OpenFeed *request, const struct config *co
 		(unsigned long long)config->field_bytes);
 }
 
+/* Returns the value's number among those that the pipeline names, or -1. */
+static int find_named(const struct pipeline *pipeline, const char *name)
+{
+	unsigned count;
+	const struct pipeline_value *named = pipeline_values(pipeline, &count);
+	for (unsigned i = 0; i < count; i++)
+		if (strcmp(named[i].name, name) == 0)
+			return (int)i;
+	return -1;
+}
+
+static uint32_t named_bit(const struct pipeline *pipeline, const char *name)
+{
+	int number = find_named(pipeline, name);
+	return number < 0 ? 0 : 1u << number;
+}
+
+static int refuse_step(struct refusal *refusal, int position, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+static int refuse_step(struct refusal *refusal, int position, const char *format, ...)
+{
+	char text[300];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	refuse_request(refusal, EINVAL, "pipeline", "at byte %d: %s", position, text);
+	refusal->position = position;
+	return -EINVAL;
+}
+
+/* Converts what the pipeline fills a mask or raster with. Returns -ERANGE if it is no such element.
+ */
+static int convert_fill(double fill, enum schema_element element, uint8_t ret_fill[4])
+{
+	static const double bounds[SCHEMA_ELEMENTS][2] = {
+		[SCHEMA_U8] = {0, UINT8_MAX},
+		[SCHEMA_U16] = {0, UINT16_MAX},
+		[SCHEMA_I16] = {INT16_MIN, INT16_MAX},
+		[SCHEMA_I32] = {INT32_MIN, INT32_MAX},
+	};
+	if (element == SCHEMA_F32) {
+		float single = (float)fill;
+		memcpy(ret_fill, &single, sizeof(single));
+		return 0;
+	}
+	if (!(fill >= bounds[element][0] && fill <= bounds[element][1]) ||
+	    (double)(int64_t)fill != fill)
+		return -ERANGE;
+	/* The low bytes of a little-endian two's complement are the narrower number. */
+	int32_t number = (int32_t)fill;
+	memcpy(ret_fill, &number, sizeof(number));
+	return 0;
+}
+
+/* Checks that what the pipeline says of a value suits it. */
+static int check_named(const struct pipeline_value *named, const struct schema_value *value,
+		       struct refusal *refusal)
+{
+	bool pixels = value->role == SCHEMA_MASK || value->role == SCHEMA_RASTER;
+	uint8_t fill[4];
+	if (named->fill_position >= 0 && !pixels)
+		return refuse_step(refusal, named->fill_position,
+				   "fill is for masks and rasters, and \"%s\" has the role %s",
+				   value->name, schema_role_name(value->role));
+	if (named->fill_position >= 0 && convert_fill(named->fill, value->element, fill) < 0)
+		return refuse_step(refusal, named->fill_position,
+				   "\"%s\" cannot hold a fill of %.9g: its element is %s",
+				   value->name, named->fill, schema_element_name(value->element));
+	if (named->filter_position >= 0 && named->bilinear && value->role != SCHEMA_RASTER)
+		return refuse_step(
+			refusal, named->filter_position,
+			"filter(bilinear) is for rasters, and \"%s\" has the role %s, of "
+			"which nothing lies between two values",
+			value->name, schema_role_name(value->role));
+	if (named->filter_position >= 0 && !pixels)
+		return refuse_step(refusal, named->filter_position,
+				   "filter is for masks and rasters, and \"%s\" has the role %s",
+				   value->name, schema_role_name(value->role));
+	if (named->boxes_position >= 0 && value->role != SCHEMA_BOXES)
+		return refuse_step(refusal, named->boxes_position,
+				   "the step is for boxes, and \"%s\" has the role %s", value->name,
+				   schema_role_name(value->role));
+	return 0;
+}
+
+/* Checks the values that the pipeline names, whether they are delivered or not. */
+static int check_names(const struct batcher_options *options, struct refusal *refusal)
+{
+	const struct schema *schema = packimg_schema(options->dataset->image);
+	unsigned count;
+	const struct pipeline_value *named = pipeline_values(options->pipeline, &count);
+	for (unsigned i = 0; i < count; i++) {
+		int found = schema_find(schema, named[i].name);
+		const char *nearest = schema_nearest(schema, named[i].name);
+		if (found < 0)
+			return refuse_step(refusal, named[i].position,
+					   "the dataset has no value \"%s\"%s%s%s", named[i].name,
+					   nearest ? "; did you mean \"" : "",
+					   nearest ? nearest : "", nearest ? "\"?" : "");
+		int r = check_named(&named[i], &schema->values[found], refusal);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* Sets what the pipeline says of a mask or raster by its name, which check_named() has checked. */
+static void set_named(const struct pipeline *pipeline, const struct schema_value *from,
+		      struct value *value)
+{
+	unsigned count;
+	int number = find_named(pipeline, from->name);
+	const struct pipeline_value *named = pipeline_values(pipeline, &count);
+	if (number < 0)
+		return;
+	if (named[number].fill_position >= 0)
+		convert_fill(named[number].fill, from->element, value->fill);
+	value->bilinear = named[number].bilinear;
+}
+
 /* Sets in which image's frame the value is. */
 static int set_frame(const struct batcher_options *options, const struct schema *schema,
 		     unsigned number, struct value *value, struct refusal *refusal)
@@ -243,7 +365,8 @@ static int set_frame(const struct batcher_options *options, const struct schema 
 	if (frame < 0 || from->role == SCHEMA_IMAGE)
 		return 0;
 	value->coordinates = (struct coordinates){from->role, from->format,
-						  (from->flags & SCHEMA_NORMALIZED) != 0};
+						  (from->flags & SCHEMA_NORMALIZED) != 0,
+						  named_bit(options->pipeline, from->name)};
 	bool moves = coordinates_row(&value->coordinates) > 0;
 	if (!moves && !schema_has_pixels(from))
 		return refuse_request(
@@ -326,7 +449,10 @@ static int set_boxes(const Loaderd__OpenFeed *request, const struct config *conf
 	const struct schema_value *from = &schema->values[number];
 	int found = schema_rows(schema, number);
 	uint32_t b = 0;
-	if (!pipeline_drops_boxes(options->pipeline))
+	if (!pipeline_drops_boxes(
+		    options->pipeline,
+		    named_bit(options->pipeline,
+			      schema->values[found < 0 ? number : (unsigned)found].name)))
 		return 0;
 	if (found < 0 && from->role == SCHEMA_BOXES)
 		return refuse_request(refusal, EINVAL, "pipeline",
@@ -380,6 +506,7 @@ static int add_value(const Loaderd__OpenFeed *request, const struct config *conf
 	else
 		r = pick_value(request, config, options->dataset, from, &value, refusal);
 	r = r ?: set_frame(options, schema, (unsigned)found, &value, refusal);
+	set_named(options->pipeline, from, &value);
 	r = r
 		    ?: set_boxes(request, config, options, schema, (unsigned)found, values, &value,
 				 refusal);
@@ -462,6 +589,7 @@ int delivery_choose(const Loaderd__OpenFeed *request, const struct config *confi
 	int r = request->version > PROTO_VERSION_OLDEST
 			? choose_values(request, config, options, &options->values, refusal)
 			: choose_fields(request, config, options, &options->values, refusal);
+	r = r ?: check_names(options, refusal);
 	return r < 0 ? r : check_boxes(options, refusal);
 }
 

@@ -196,9 +196,9 @@ static bool box_is_sane(const struct geometry_step *step, const struct box *box)
 
 /* Returns false if a step drops the box. */
 static bool box_apply(const struct geometry *geometry, const struct frame *frame,
-		      enum schema_format format, float *row)
+		      const struct coordinates *coordinates, float *row)
 {
-	struct box box = box_load(format, row);
+	struct box box = box_load(coordinates->format, row);
 	bool changes = box_mend(&box), stays = true;
 
 	box.low = point_scale(box.low, frame->width, frame->height);
@@ -206,6 +206,8 @@ static bool box_apply(const struct geometry *geometry, const struct frame *frame
 	for (unsigned i = 0; i < geometry->step_count; i++) {
 		const struct geometry_step *step = &geometry->steps[i];
 
+		if (step->values && !(step->values & coordinates->value))
+			continue;
 		if (step->kind == GEOMETRY_STEP_SANITIZE) {
 			stays = stays && box_is_sane(step, &box);
 			continue;
@@ -220,7 +222,7 @@ static bool box_apply(const struct geometry *geometry, const struct frame *frame
 	box.high = point_scale(box.high, 1 / frame->out_width, 1 / frame->out_height);
 	/* once more: a step may have overflowed */
 	box_mend(&box);
-	box_store(format, &box, row);
+	box_store(coordinates->format, &box, row);
 	return stays;
 }
 
@@ -269,7 +271,7 @@ void coordinates_apply(const struct geometry *geometry, uint32_t width, uint32_t
 		bool stays = true;
 
 		if (coordinates->role == SCHEMA_BOXES)
-			stays = box_apply(geometry, &frame, coordinates->format, rows);
+			stays = box_apply(geometry, &frame, coordinates, rows);
 		else
 			point_apply(geometry, &frame,
 				    coordinates->role == SCHEMA_KEYPOINTS ? -1.0f : 0.0f, rows);

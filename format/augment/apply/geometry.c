@@ -442,6 +442,7 @@ static void geometry_boxes(struct geometry *geometry, const struct transform *tr
 
 	step->min_size = (float)transform->min_size;
 	step->min_area = (float)transform->min_area;
+	step->values = transform->values;
 }
 
 static int geometry_add(struct geometry *geometry, const struct transform *transform,

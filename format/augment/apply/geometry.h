@@ -59,6 +59,7 @@ struct geometry_step {
 	bool reflect;             /* pad: shows the picture mirrored at its border */
 	unsigned effect;          /* warp: its number in geometry.effects; else 0 */
 	float min_size, min_area; /* sanitize: pixels, and pixels of area; else 0 */
+	uint32_t values;          /* clamp, sanitize: bits of the named values; 0 for all */
 };
 
 enum { GEOMETRY_STEPS_MAX = 2 * PIPELINE_TRANSFORMS_MAX };

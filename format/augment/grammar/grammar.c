@@ -527,29 +527,163 @@ static int set_format(struct parser *parser, const struct rule *rule,
 	}
 }
 
+/* Returns the length of the name of a value at `text`, 0 if there is none. */
+static int value_name_size(const char *text)
+{
+	int size = 0;
+
+	while (is_word(text[size]) || (size > 0 && text[size] == '.'))
+		size++;
+	return is_digit(*text) ? 0 : size;
+}
+
+/* Returns true if names of values come next, with a colon behind them. */
+static bool names_come(const struct parser *parser)
+{
+	struct parser ahead = *parser;
+
+	do {
+		int size = value_name_size(ahead.text + ahead.at);
+
+		if (size == 0)
+			return false;
+		ahead.at += size;
+		skip_space(&ahead);
+	} while (take_mark(&ahead, ','));
+	return take_mark(&ahead, ':');
+}
+
+/* Finds or adds the value of the name that comes next. Returns its number. */
+static int take_value(struct parser *parser)
+{
+	struct pipeline *pipeline = parser->pipeline;
+	const char *name = parser->text + parser->at;
+	int size = value_name_size(name), position = parser->at;
+	unsigned i = 0;
+
+	if (size > PIPELINE_NAME_MAX)
+		return fail(parser, position, "the name of a value has at most %d bytes",
+			    PIPELINE_NAME_MAX);
+	parser->at += size;
+	while (i < pipeline->value_count &&
+	       (strncmp(pipeline->values[i].name, name, (size_t)size) != 0 ||
+		pipeline->values[i].name[size]))
+		i++;
+	if (i == PIPELINE_VALUES_MAX)
+		return pipeline_fail(parser->error, -E2BIG, position,
+				     "a pipeline names at most %d values", PIPELINE_VALUES_MAX);
+	if (i == pipeline->value_count) {
+		struct pipeline_value *value = &pipeline->values[pipeline->value_count++];
+
+		*value = (struct pipeline_value){.position = position,
+						 .fill_position = -1,
+						 .filter_position = -1,
+						 .boxes_position = -1};
+		memcpy(value->name, name, (size_t)size);
+	}
+	return (int)i;
+}
+
+/* Parses [ names ":" ]. Sets the bits of the values; 0 without names. */
+static int parse_names(struct parser *parser, uint32_t *ret_values)
+{
+	uint32_t values = 0;
+
+	if (!names_come(parser)) {
+		*ret_values = 0;
+		return 0;
+	}
+	do {
+		int number = take_value(parser);
+
+		if (number < 0)
+			return number;
+		values |= 1u << number;
+		skip_space(parser);
+	} while (take_mark(parser, ','));
+	take_mark(parser, ':');
+	*ret_values = values;
+	return 0;
+}
+
+/* Checks whether the transform takes names. `names_at` is the position of the first one. */
+static int check_names(struct parser *parser, const struct rule *rule,
+		       const struct transform *transform, int names_at)
+{
+	bool needs = rule->kind >= TRANSFORM_FORM_COUNT;
+
+	if (needs && !transform->values)
+		return fail(parser, transform->position,
+			    "%s is for single values: write their names before it, as in 'mask: "
+			    "%s(...)'",
+			    rule->name, rule->name);
+	if (!needs && transform->values && !transform_is_of_boxes(rule->kind))
+		return fail(parser, names_at, "%s acts on %s: write it without names before it",
+			    rule->name,
+			    rule->kind < TRANSFORM_GEOMETRY_COUNT
+				    ? "all values of a sample, so that they stay together"
+				    : "all images of a sample");
+	return 0;
+}
+
+/* Stores what a transform says of the values that it names. */
+static int set_values(struct parser *parser, const struct rule *rule,
+		      const struct transform *transform)
+{
+	for (unsigned i = 0; i < parser->pipeline->value_count; i++) {
+		struct pipeline_value *value = &parser->pipeline->values[i];
+		int *position = rule->kind == TRANSFORM_FILL     ? &value->fill_position
+				: rule->kind == TRANSFORM_FILTER ? &value->filter_position
+								 : &value->boxes_position;
+
+		if (!(transform->values & 1u << i))
+			continue;
+		if (rule->kind >= TRANSFORM_FORM_COUNT && *position >= 0)
+			return fail(parser, transform->position, "%s of '%s' is given twice",
+				    rule->name, value->name);
+		if (*position < 0)
+			*position = transform->position;
+		if (rule->kind == TRANSFORM_FILL)
+			value->fill = transform->amount_outside;
+		else if (rule->kind == TRANSFORM_FILTER)
+			value->bilinear = transform->between;
+	}
+	return 0;
+}
+
 static int parse_transform(struct parser *parser)
 {
 	struct pipeline *pipeline = parser->pipeline;
 	char name[NAME_MAX_SIZE];
-	int position = parser->at;
 	struct value values[PARAMETERS_MAX] = {0};
-	struct transform transform = {.position = position};
+	struct transform transform = {.probability = 1};
+	int names_at = parser->at, r = parse_names(parser, &transform.values);
+	int position = transform.position = parser->at;
 
+	if (r < 0)
+		return r;
 	if (is_digit(parser->text[position]) || take_word(parser, name) == 0)
 		return fail_expected(parser, "the name of a transform");
 	const struct rule *rule = grammar_find(name);
 	if (!rule)
 		return grammar_fail_name(parser->error, position, name);
 	transform.kind = rule->kind;
+	r = check_names(parser, rule, &transform, names_at);
+	if (r < 0)
+		return r;
 	for (int i = 0; i < PARAMETERS_MAX; i++)
 		values[i].position = -1;
-	int r = parse_arguments(parser, rule, &transform, values);
+	r = parse_arguments(parser, rule, &transform, values);
 	if (r < 0)
 		return r;
 	for (unsigned i = 0; i < PARAMETERS_MAX && rule->parameters[i].key; i++)
 		if (rule->parameters[i].required && values[i].position < 0)
 			return fail(parser, position, "%s needs its argument %s", name,
 				    rule->parameters[i].key);
+	if (rule->kind >= TRANSFORM_FORM_COUNT) {
+		r = grammar_set(&(struct call){rule, values, parser->error}, &transform);
+		return r < 0 ? r : set_values(parser, rule, &transform);
+	}
 	if (rule->kind >= TRANSFORM_PIXELS_COUNT) {
 		if (!parser->seen) {
 			parser->format_at = position;
@@ -570,7 +704,6 @@ static int parse_transform(struct parser *parser)
 		return pipeline_fail(parser->error, -E2BIG, position,
 				     "a pipeline has at most %d transforms",
 				     PIPELINE_TRANSFORMS_MAX);
-	transform.probability = 1;
 	r = grammar_set(&(struct call){rule, values, parser->error}, &transform);
 	if (r < 0)
 		return r;
@@ -583,7 +716,7 @@ static int parse_transform(struct parser *parser)
 			"leave some out, or lower mixture_width and chain_depth",
 			EFFECTS_MAX);
 	pipeline->transforms[pipeline->transform_count++] = transform;
-	return 0;
+	return transform.values ? set_values(parser, rule, &transform) : 0;
 }
 
 int grammar_parse(const char *text, struct pipeline *pipeline, struct pipeline_error *error)

@@ -150,6 +150,8 @@ const struct rule grammar_rules[] = {
 	{name, TRANSFORM_##constant, {__VA_ARGS__}, set, EFFECT_NONE},
 #define FORM(constant, name, text, ...)                                                            \
 	{name, TRANSFORM_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE},
+#define VALUES(constant, name, text, ...)                                                          \
+	{name, TRANSFORM_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE},
 #define EFFECT(constant, how, where, name, text, p, ...)                                           \
 	{name,                                                                                     \
 	 TRANSFORM_EFFECT,                                                                         \
@@ -158,12 +160,14 @@ const struct rule grammar_rules[] = {
 	 EFFECT_##constant},
 	TRANSFORMS_OF_GEOMETRY(GEOMETRY) TRANSFORMS_OF_BOXES(BOXES)
 		TRANSFORMS_OF_PIXELS(PIXELS, EFFECT_TRANSFORMS(EFFECT)) TRANSFORMS_OF_FORM(FORM)
+			TRANSFORMS_OF_VALUES(VALUES)
 #undef EFFECT
+#undef VALUES
 #undef FORM
 #undef PIXELS
 #undef BOXES
 #undef GEOMETRY
-			{0},
+				{0},
 };
 
 static void put_value(const struct parameter *parameter, const struct value *value,

@@ -182,4 +182,17 @@
 	X(CHANNELS, "channels",                                                                    \
 	  "Sets the channels: RGB, the default, or RGB and a channel of zeros.",                   \
 	  {"channels", VALUE_WORD, .words = "3|4", .required = true})
+
+/*
+ * What single values are, which the text names before them (NAME: fill(255)): constant, name, what
+ * it does in one sentence, parameters.
+ */
+#define TRANSFORMS_OF_VALUES(X)                                                                    \
+	X(FILL, "fill",                                                                            \
+	  "Sets what a mask or raster has where it shows nothing of the image; 0 without it.",     \
+	  {"value", VALUE_NUMBER, -3.4e38, 3.4e38, .required = true, INTO(amount_outside)})        \
+	X(FILTER, "filter",                                                                        \
+	  "Sets whether resizes take a raster's nearest pixel or compute between pixels, "         \
+	  "antialiased.",                                                                          \
+	  {"filter", VALUE_WORD, .words = "nearest|bilinear", .required = true, INTO(between)})
 /* clang-format on */

@@ -199,6 +199,12 @@ int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipe
 	return 0;
 }
 
+const struct pipeline_value *pipeline_values(const struct pipeline *pipeline, unsigned *ret_count)
+{
+	*ret_count = pipeline->value_count;
+	return pipeline->values;
+}
+
 void pipeline_free(struct pipeline *pipeline)
 {
 	free(pipeline);

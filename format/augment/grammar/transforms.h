@@ -17,12 +17,13 @@ enum {
 
 enum transform_kind {
 #define KIND(constant, ...) TRANSFORM_##constant,
-	TRANSFORMS_OF_GEOMETRY(KIND) TRANSFORMS_OF_BOXES(KIND)
-		TRANSFORMS_OF_PIXELS(KIND, KIND(EFFECT)) TRANSFORMS_OF_FORM(KIND)
+	TRANSFORMS_OF_GEOMETRY(KIND) TRANSFORMS_OF_BOXES(KIND) TRANSFORMS_OF_PIXELS(
+		KIND, KIND(EFFECT)) TRANSFORMS_OF_FORM(KIND) TRANSFORMS_OF_VALUES(KIND)
 #undef KIND
-			TRANSFORM_GEOMETRY_COUNT = TRANSFORM_CLAMP_BOXES, /* geometry comes first */
-	TRANSFORM_BOXES_COUNT = TRANSFORM_COLOR_JITTER,                   /* then steps for boxes */
-	TRANSFORM_PIXELS_COUNT = TRANSFORM_NORMALIZE, /* format transforms come last */
+		TRANSFORM_GEOMETRY_COUNT = TRANSFORM_CLAMP_BOXES, /* geometry comes first */
+	TRANSFORM_BOXES_COUNT = TRANSFORM_COLOR_JITTER,           /* then steps for boxes */
+	TRANSFORM_PIXELS_COUNT = TRANSFORM_NORMALIZE,             /* format transforms */
+	TRANSFORM_FORM_COUNT = TRANSFORM_FILL, /* what single values are comes last */
 };
 
 /* Parameters of color_jitter, in the order of its arguments. */
@@ -86,6 +87,9 @@ struct transform {
 	bool reflect;    /* pad, random_crop: mirror the picture instead of filling */
 	uint32_t pad[2]; /* x, y; cutout: width and height of the hole */
 	uint8_t fill[3];
+	uint32_t values;                     /* bits of the values that are named; 0 for all */
+	double amount_outside;               /* fill */
+	bool between;                        /* filter: compute values between pixels */
 	double min_size, min_area;           /* sanitize_boxes: pixels, and pixels of area */
 	double jitter[TRANSFORM_JITTERS][2]; /* LOW and HIGH */
 	unsigned effect;                     /* TRANSFORM_EFFECT: enum effect_kind */
@@ -109,6 +113,8 @@ enum pipeline_statistics { STATISTICS_NONE, STATISTICS_GIVEN, STATISTICS_DATASET
 struct pipeline {
 	struct transform transforms[PIPELINE_TRANSFORMS_MAX];
 	unsigned transform_count;
+	struct pipeline_value values[PIPELINE_VALUES_MAX];
+	unsigned value_count;
 	enum pipeline_element element;
 	enum pipeline_layout layout;
 	uint32_t channels;

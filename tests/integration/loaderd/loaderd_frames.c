@@ -454,6 +454,76 @@ TEST(rows_go_with_the_boxes_that_sanitize_boxes_drops)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
+/* The image has its border of 9, the mask one of 255, and depth, missing or not, one of 7. */
+TEST(values_have_a_fill_of_their_own)
+{
+	static const char *const pictures[] = {"mask", "depth", "right"};
+	struct fixture *fixture = *state;
+	unsigned between = 0;
+	write_dataset(false);
+	struct feed_options options = options_of(
+		fixture, "random_crop(20) resize(16x16) pad(4, fill=9) mask: fill(255) depth: "
+			 "fill(7) depth: filter(bilinear)");
+	options.values = pictures;
+	options.value_count = 3;
+	fixture_start(fixture, NULL, NULL);
+	struct feed *feed = fixture_open(&options);
+	for (unsigned b = 0; b < 2 * SAMPLES / options.batch_size; b++) {
+		struct feed_batch batch = {.size = sizeof(batch)};
+		if (feed_next(feed, 60000, &batch) != 0)
+			fail_msg("%s", feed_error(feed));
+		for (uint32_t i = 0; i < batch.count; i++) {
+			const uint8_t *image = (const uint8_t *)batch.images + i * SIDE * SIDE * 3;
+			const uint8_t *mask = picture(feed, &batch, "mask", i);
+			const uint8_t *right = picture(feed, &batch, "right", i);
+			const uint16_t *depth = picture(feed, &batch, "depth", i);
+			const uint32_t middle = SIDE * SIDE / 2 + SIDE / 2;
+			assert_true(image[0] == 9 && right[0] == 9);
+			assert_true(mask[0] == 255 && mask[middle] < 64);
+			assert_int_equal(depth[0], 7);
+			assert_true((depth[middle] == 7) == (batch.samples[i] % 3 == 0));
+			/* the nearest pixel would have whole coordinates in both bytes */
+			between += depth[middle] != 7 && depth[middle] % 256 >= WIDTH_MAX;
+		}
+		feed_release(feed, &batch);
+	}
+	feed_close(feed);
+	assert_true(between > 10);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+TEST(steps_for_values_that_they_do_not_suit_are_refused)
+{
+	static const struct {
+		const char *pipeline, *text;
+	} cases[] = {
+		{"resize(24x24) maks: fill(1)",
+		 "at byte 14: the dataset has no value \"maks\"; did you mean \"mask\"?"},
+		{"resize(24x24) mask: fill(256)",
+		 "at byte 20: \"mask\" cannot hold a fill of 256: its element is u8"},
+		{"resize(24x24) mask: fill(0.5)", "cannot hold a fill of 0.5: its element is u8"},
+		{"resize(24x24) right: fill(1)",
+		 "at byte 21: fill is for masks and rasters, and \"right\" has the role image"},
+		{"resize(24x24) mask: filter(bilinear)",
+		 "at byte 20: filter(bilinear) is for rasters, and \"mask\" has the role mask"},
+		{"resize(24x24) boxes: filter(nearest)", "and \"boxes\" has the role boxes"},
+		{"resize(24x24) boxes, ids: sanitize_boxes",
+		 "at byte 26: the step is for boxes, and \"ids\" has the role class"},
+	};
+	struct fixture *fixture = *state;
+	char error[FEED_ERROR_MAX];
+	struct feed *feed;
+	write_dataset(false);
+	fixture_start(fixture, NULL, NULL);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct feed_options options = options_of(fixture, cases[i].pipeline);
+		assert_int_equal(feed_open(&options, &feed, error), -EINVAL);
+		if (!strstr(error, cases[i].text))
+			fail_msg("expected \"%s\", got \"%s\"", cases[i].text, error);
+	}
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
 TEST(steps_for_boxes_need_boxes)
 {
 	static const char *const mask[] = {"mask"};

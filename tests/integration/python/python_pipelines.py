@@ -16,11 +16,14 @@ _NEEDED_AFTER = {"normalize": " to(f32)", "random_zoom_out": " resize(16x16)"}
 
 
 # what a feed delivers for these steps
-_VALUES = {"clamp_boxes": "boxes", "sanitize_boxes": "boxes"}
+_VALUES = {"clamp_boxes": "boxes", "sanitize_boxes": "boxes", "fill": "depth", "filter": "depth"}
+# the name before these steps
+_NAMED = {"fill": "depth: ", "filter": "depth: "}
 
 _SCHEMA = """
     image: image u8[h,w,3]
     boxes: boxes(image) f32[*,4] xyxy
+    depth: raster(image) f32[h,w] sparse
 """
 
 
@@ -32,7 +35,7 @@ def call(step, **given):
     if step.name == "normalize" and not {"statistics", "mean"} & set(given):
         given["statistics"] = "imagenet"
     text = f"{step.name}({', '.join(f'{name}={value}' for name, value in given.items())})"
-    return text + _NEEDED_AFTER.get(step.name, "")
+    return _NAMED.get(step.name, "") + text + _NEEDED_AFTER.get(step.name, "")
 
 
 class Pipelines(unittest.TestCase):
@@ -46,7 +49,7 @@ class Pipelines(unittest.TestCase):
 
         cls.typed = os.path.join(cls.folder.name, "typed.pimg")
         with loaderd.Writer(cls.typed, _SCHEMA) as writer:
-            writer.add({"image": memoryview(bytes(1200)).cast("B", (20, 20, 3)), "boxes": [[0, 0, 9, 9]]})
+            writer.add({"image": memoryview(bytes(1200)).cast("B", (20, 20, 3)), "boxes": [[0, 0, 9, 9]], "depth": None})
 
     def open(self, step, text):
         values = [_VALUES[step.name]] if step.name in _VALUES else []

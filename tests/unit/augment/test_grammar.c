@@ -24,6 +24,61 @@ static void expect_error(const char *text, int result, int position, const char 
 	assert_int_equal(pipeline_parse(text, &pipeline, NULL), result);
 }
 
+TEST(values_are_named)
+{
+	struct pipeline *t = parse("random_crop(8) mask , depth:fill(255) to(f32)\n depth : "
+				   "filter(bilinear) clamp_boxes boxes: sanitize_boxes(3) "
+				   "x.y_2: fill(-0.5)");
+	const struct pipeline_value *values;
+	unsigned count;
+
+	values = pipeline_values(t, &count);
+	assert_int_equal(count, 4);
+	assert_string_equal(values[0].name, "mask");
+	assert_int_equal(values[0].position, 15);
+	assert_int_equal(values[0].fill_position, 28);
+	assert_int_equal(values[0].filter_position, -1);
+	assert_string_equal(values[1].name, "depth");
+	assert_true(values[0].fill == 255 && values[1].fill == 255);
+	assert_true(values[1].bilinear && !values[0].bilinear);
+	assert_int_equal(values[2].boxes_position, 91);
+	assert_int_equal(values[2].fill_position, -1);
+	assert_true(values[3].fill == -0.5);
+	assert_int_equal(t->transform_count, 3);
+	assert_int_equal(t->transforms[1].values, 0);
+	assert_int_equal(t->transforms[2].values, 1u << 2);
+	assert_true(t->transforms[2].min_size == 3);
+	pipeline_free(t);
+}
+
+TEST(names_are_refused_where_they_mean_nothing)
+{
+	char many[17 * 10 + 1] = "", longest[80];
+
+	expect_error("hflip fill(3)", -EINVAL, 6,
+		     "fill is for single values: write their names before it, as in 'mask: "
+		     "fill(...)'");
+	expect_error("filter(nearest)", -EINVAL, 0, "filter is for single values");
+	expect_error("a, mask: hflip", -EINVAL, 0,
+		     "hflip acts on all values of a sample, so that they stay together: write it "
+		     "without names before it");
+	expect_error("left: color_jitter(0.4)", -EINVAL, 0, "color_jitter acts on all images");
+	expect_error("left: to(f32)", -EINVAL, 0, "to acts on all images");
+	expect_error("a: fill(1) b, a: fill(2)", -EINVAL, 17, "fill of 'a' is given twice");
+	expect_error("mask: fill", -EINVAL, 6, "fill needs its argument value");
+	expect_error("mask: filter(cubic)", -EINVAL, 13, "expected one of nearest|bilinear");
+	expect_error("mask:", -EINVAL, 5, "expected the name of a transform");
+	expect_error("mask: a: fill(1)", -EINVAL, 6, "there is no transform 'a'");
+	expect_error("mask, : fill(1)", -EINVAL, 0, "there is no transform 'mask'");
+	expect_error("3: fill(1)", -EINVAL, 0, "expected the name of a transform");
+	for (int i = 0; i < 17; i++)
+		sprintf(many + strlen(many), "%c:fill(1) ", 'a' + i);
+	expect_error(many, -E2BIG, 160, "a pipeline names at most 16 values");
+	memset(longest, 'n', 64);
+	strcpy(longest + 64, ": fill(1)");
+	expect_error(longest, -EINVAL, 0, "the name of a value has at most 63 bytes");
+}
+
 TEST(transforms_are_read)
 {
 	struct pipeline *t =
