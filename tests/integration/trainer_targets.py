@@ -6,10 +6,13 @@ import csv
 import json
 import math
 import os
+import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 from loaderd import Writer
@@ -246,6 +249,24 @@ key: result[key] for key in ("map", "f1", "val_samples")})
                     self.assertTrue(whole)
                 results = [self.summary(run) for run in (name, name + "-whole")]
                 self.assertEqual(*[{key: result[key] for key in result if not key.endswith(("seconds", "second", "wait"))} for result in results])
+
+    def test_reconnect(self):
+        """The daemon dies, and the run continues with the targets of exactly the next batch."""
+        keys = (*NUMBERS, "train.epochs=30", "train.eval_every=0", "checkpoint.every=0", "train.mixup=0.2")
+        self.trainer("undisturbed", *keys)
+        command = [TRAINER, self.recipe, f"--output={self.folder}/reconnected", *keys]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            log = pathlib.Path(self.folder, "reconnected", "log.jsonl")
+            while not log.exists() or '"event":"step"' not in log.read_text():
+                self.assertIsNone(process.poll())
+                time.sleep(0.01)
+            with open(f"/proc/{process.pid}/task/{process.pid}/children") as children:
+                os.kill(int(children.read().split()[0]), signal.SIGKILL)
+            said = process.communicate(timeout=600)[1]
+        self.assertEqual(process.returncode, 0, said)
+        self.assertTrue(self.lines("reconnected", "reconnect"))
+        losses = [[line["loss_hex"] for line in self.lines(name, "step")] for name in ("undisturbed", "reconnected")]
+        self.assertEqual(*losses)
 
     def test_like_labels(self):
         """Lists of one class train as the labels do with binary cross-entropy, also where targets are blended, divided or selected."""
