@@ -100,6 +100,16 @@ def draw_coordinates(draw, width, height):
 	return torch.tensor(boxes, dtype=torch.float32), torch.tensor(points, dtype=torch.float32)
 
 
+def drawn_steps(program, cases):
+	"""For each (width, height, seed, sample, pipeline), the size (width, height) of the finished sample and its steps, as frame_steps draws them."""
+	lines = "".join("%d %d %d %d %s\n" % case for case in cases)
+	printed = iter(subprocess.run([program], input=lines, capture_output=True, text=True, check=True).stdout.splitlines())
+	for _ in cases:
+		width, height, count = map(int, next(printed).split())
+		words = (next(printed).split() for _ in range(count))
+		yield (width, height), [[*map(int, step[:6]), *map(float, step[6:])] for step in words]
+
+
 def run_step(value, step, warps):
 	kind, x, y, width, height, reflect, translate_x, translate_y = step
 	old_height, old_width = F.get_size(value)
@@ -134,16 +144,11 @@ def main():
 	cases += [(text, warps, 61, 90, 100 + index, 5) for index, (text, warps) in enumerate(TABLE)]
 	for index in range(int(sys.argv[3]) if len(sys.argv) > 3 else 0):
 		cases.append((*random_case(draw), draw.randint(9, 99), draw.randint(9, 99), draw.randrange(2**32), index))
-	lines = "".join(f"{width} {height} {seed} {sample} {text}\n" for text, _, width, height, seed, sample in cases)
-	printed = iter(subprocess.run([sys.argv[1]], input=lines, capture_output=True, text=True, check=True).stdout.splitlines())
+	drawn = drawn_steps(sys.argv[1], [(width, height, seed, sample, text) for text, _, width, height, seed, sample in cases])
 	with open(sys.argv[2], "wb") as out:
 		out.write(b"FRMGOLD1" + struct.pack("<3I", len(cases), BOXES, POINTS))
 		for index, (text, warps, width, height, seed, sample) in enumerate(cases):
-			out_width, out_height, count = map(int, next(printed).split())
-			steps = []
-			for _ in range(count):
-				words = next(printed).split()
-				steps.append([*map(int, words[:6]), *map(float, words[6:])])
+			(out_width, out_height), steps = next(drawn)
 			boxes, points = draw_coordinates(draw, width, height)
 			x, y = numpy.meshgrid(numpy.arange(width), numpy.arange(height))
 			mask = tv_tensors.Mask(torch.from_numpy(((7 * x + 13 * y) % 251).astype(numpy.uint8)))

@@ -1,0 +1,45 @@
+"""Regression: a table with a column for each target trains torchvision's MobileNet.
+
+    python regression.py [TABLE.csv]        (columns path, covered, shapes)
+"""
+
+import subprocess
+
+import torch
+from torch.nn.functional import mse_loss
+from torchvision.models import mobilenet_v3_small
+
+import common
+import sources
+from loaderd import Feed
+
+PIPELINE = "resize(64x48) hflip vflip color_jitter(0.2, 0.2)"  # no crops, which would change what is to be estimated
+VALUES = ["covered", "shapes"]
+
+
+def pack(source, packed):
+    subprocess.run(["packimg", "convert", source, "-o", packed], check=True)
+
+
+def targets(batch):
+    """[count, targets]"""
+    return torch.stack([torch.from_numpy(batch[name]) for name in VALUES], 1).float()
+
+
+def train(packed, steps):
+    torch.manual_seed(0)
+    model = mobilenet_v3_small(weights=None, num_classes=len(VALUES))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with Feed(packed, pipeline=PIPELINE, batch_size=16, shuffle=True, values=VALUES) as feed:
+        for _ in range(steps):
+            batch = next(feed)
+            images, _ = batch.torch()
+            loss = mse_loss(model(images / 255), targets(batch))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            yield loss.item()
+
+
+if __name__ == "__main__":
+    common.main(__doc__, pack, train, sources.regression)

@@ -1,0 +1,102 @@
+"""proto/python/examples: each packs its source with one command, trains, and has the targets that torchvision's transforms.v2 make."""
+
+import hashlib
+import importlib
+import json
+import math
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+from loaderd import Feed
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.append(str(ROOT / "proto/python/examples"))
+try:
+    import numpy
+    import sources
+    import torch
+    import torchvision
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+os.environ["PATH"] = f"{pathlib.Path(os.environ['PACKIMG']).parent}{os.pathsep}{os.environ['PATH']}"
+GOLDEN = json.loads((ROOT / "tests/golden/frame/examples.json").read_text())
+SAMPLES, SEED = GOLDEN["samples"], GOLDEN["seed"]
+STEPS = 2
+
+
+def digest(tensor, element):
+    return hashlib.sha256(tensor.numpy().astype(element).tobytes()).hexdigest()
+
+
+class Examples(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.scenes = [sources.scene(number)[1] for number in range(SAMPLES)]
+
+    def run_example(self, name, make_source):
+        """Packs and trains; returns the example's module and its targets of the first batch, in the order as stored."""
+        example = importlib.import_module(name)
+        packed = pathlib.Path(self.folder.name) / "train.pimg"
+        example.pack(make_source(pathlib.Path(self.folder.name) / "source"), packed)
+        losses = list(example.train(packed, STEPS))
+        self.assertEqual(len(losses), STEPS)
+        self.assertTrue(all(map(math.isfinite, losses)), losses)
+        with Feed(packed, pipeline=example.PIPELINE, batch_size=SAMPLES, seed=SEED, values=example.VALUES) as feed:
+            return example, example.targets(next(feed))
+
+    def assert_rows_close(self, found, golden):
+        """Rows of coordinates, within 1e-4 of a pixel, since torchvision rounds elsewhere."""
+        self.assertEqual(len(found), len(golden))
+        if golden:
+            numpy.testing.assert_allclose(found.numpy(), golden, rtol=0, atol=1e-4)
+
+    def test_segmentation(self):
+        _, targets = self.run_example("segmentation", sources.ade20k)
+        self.assertEqual([digest(mask, "<u1") for mask in targets], GOLDEN["segmentation"])
+
+    def test_depth(self):
+        example, targets = self.run_example("depth", sources.rgbd)
+        self.assertEqual([digest((metres * example.UNITS).round(), "<u2") for metres in targets], GOLDEN["depth"])
+
+    def test_detection(self):
+        _, targets = self.run_example("detection", lambda folder: sources.coco(folder, "instances"))
+        for found, golden in zip(targets, GOLDEN["detection"], strict=True):
+            self.assert_rows_close(found["boxes"], golden["boxes"])
+            self.assertEqual(found["labels"].tolist(), golden["labels"])
+
+    def test_instances(self):
+        _, targets = self.run_example("instances", sources.penn_fudan)
+        for found, golden in zip(targets, GOLDEN["instances"], strict=True):
+            self.assert_rows_close(found["boxes"], golden["boxes"])
+            self.assertEqual([digest(mask, "<u1") for mask in found["masks"]], golden["masks"])
+
+    def test_keypoints(self):
+        _, targets = self.run_example("keypoints", lambda folder: sources.coco(folder, "person_keypoints"))
+        for found, golden in zip(targets, GOLDEN["keypoints"], strict=True):
+            self.assert_rows_close(found["boxes"], golden["boxes"])
+            self.assert_rows_close(found["keypoints"], golden["keypoints"])
+
+    def test_captioning(self):
+        _, targets = self.run_example("captioning", lambda folder: sources.coco(folder, "captions"))
+        for text, shapes in zip(targets, self.scenes, strict=True):
+            self.assertEqual(bytes(text.tolist()).strip(b"\0").decode(), sources.caption(shapes))
+
+    def test_multi_label(self):
+        _, targets = self.run_example("multi_label", sources.multi_label)
+        self.assertEqual(targets.tolist(), [list(map(float, sources.colours(shapes).values())) for shapes in self.scenes])
+
+    def test_regression(self):
+        _, targets = self.run_example("regression", sources.regression)
+        for row, shapes in zip(targets, self.scenes, strict=True):
+            numpy.testing.assert_allclose(row.numpy(), list(sources.measures(shapes).values()), rtol=1e-6)
+
+
+if __name__ == "__main__":
+    print(f"torch {torch.__version__}, torchvision {torchvision.__version__}")
+    unittest.main()
