@@ -232,7 +232,7 @@ static int read_dropped(struct shapes *shapes, const struct shapes_source *sourc
 	int found = is_boxes ? (int)number : schema_rows(schema, number);
 
 	shapes->keep.size = 0;
-	if (!source->pipeline || !pipeline_drops_boxes(source->pipeline) || found < 0 ||
+	if (!source->pipeline || !pipeline_drops_boxes(source->pipeline, 0) || found < 0 ||
 	    schema->values[found].role != SCHEMA_BOXES)
 		return 0;
 	const struct schema_value *boxes = &schema->values[found];
