@@ -97,8 +97,12 @@ struct pipeline;
  */
 int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error);
 void pipeline_free(struct pipeline *pipeline);
-/* Returns the values that the pipeline names. Value i has bit i in struct coordinates. */
+/* Returns the values that the pipeline names. */
 const struct pipeline_value *pipeline_values(const struct pipeline *pipeline, unsigned *ret_count);
+/* Returns what the pipeline says of the value of that name, or NULL if it does not name it. */
+const struct pipeline_value *pipeline_value(const struct pipeline *pipeline, const char *name);
+/* Returns the value's bit for struct coordinates: 1 << its number; 0 if it is not named. */
+uint32_t pipeline_value_bit(const struct pipeline *pipeline, const char *name);
 /* Returns true if the pipeline sets the size of its output. */
 int pipeline_has_size(const struct pipeline *pipeline);
 /*

@@ -234,23 +234,6 @@ static int choose_room(const Loaderd__OpenFeed *request, const struct config *co
 		(unsigned long long)config->field_bytes);
 }
 
-/* Returns the value's number among those that the pipeline names, or -1. */
-static int find_named(const struct pipeline *pipeline, const char *name)
-{
-	unsigned count;
-	const struct pipeline_value *named = pipeline_values(pipeline, &count);
-	for (unsigned i = 0; i < count; i++)
-		if (strcmp(named[i].name, name) == 0)
-			return (int)i;
-	return -1;
-}
-
-static uint32_t named_bit(const struct pipeline *pipeline, const char *name)
-{
-	int number = find_named(pipeline, name);
-	return number < 0 ? 0 : 1u << number;
-}
-
 static int refuse_step(struct refusal *refusal, int position, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 static int refuse_step(struct refusal *refusal, int position, const char *format, ...)
@@ -345,14 +328,12 @@ static int check_names(const struct batcher_options *options, struct refusal *re
 static void set_named(const struct pipeline *pipeline, const struct schema_value *from,
 		      struct value *value)
 {
-	unsigned count;
-	int number = find_named(pipeline, from->name);
-	const struct pipeline_value *named = pipeline_values(pipeline, &count);
-	if (number < 0)
+	const struct pipeline_value *named = pipeline_value(pipeline, from->name);
+	if (!named)
 		return;
-	if (named[number].fill_position >= 0)
-		convert_fill(named[number].fill, from->element, value->fill);
-	value->bilinear = named[number].bilinear;
+	if (named->fill_position >= 0)
+		convert_fill(named->fill, from->element, value->fill);
+	value->bilinear = named->bilinear;
 }
 
 /* Sets in which image's frame the value is. */
@@ -364,9 +345,9 @@ static int set_frame(const struct batcher_options *options, const struct schema 
 	int frame = schema_frame(schema, number);
 	if (frame < 0 || from->role == SCHEMA_IMAGE)
 		return 0;
-	value->coordinates = (struct coordinates){from->role, from->format,
-						  (from->flags & SCHEMA_NORMALIZED) != 0,
-						  named_bit(options->pipeline, from->name)};
+	value->coordinates = (struct coordinates){
+		from->role, from->format, (from->flags & SCHEMA_NORMALIZED) != 0,
+		pipeline_value_bit(options->pipeline, from->name)};
 	bool moves = coordinates_row(&value->coordinates) > 0;
 	if (!moves && !schema_has_pixels(from))
 		return refuse_request(
@@ -449,10 +430,9 @@ static int set_boxes(const Loaderd__OpenFeed *request, const struct config *conf
 	const struct schema_value *from = &schema->values[number];
 	int found = schema_rows(schema, number);
 	uint32_t b = 0;
-	if (!pipeline_drops_boxes(
-		    options->pipeline,
-		    named_bit(options->pipeline,
-			      schema->values[found < 0 ? number : (unsigned)found].name)))
+	const char *rows_name = schema->values[found < 0 ? (int)number : found].name;
+	if (!pipeline_drops_boxes(options->pipeline,
+				  pipeline_value_bit(options->pipeline, rows_name)))
 		return 0;
 	if (found < 0 && from->role == SCHEMA_BOXES)
 		return refuse_request(refusal, EINVAL, "pipeline",

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool transform_is_of_boxes(enum transform_kind kind)
 {
@@ -203,6 +204,21 @@ const struct pipeline_value *pipeline_values(const struct pipeline *pipeline, un
 {
 	*ret_count = pipeline->value_count;
 	return pipeline->values;
+}
+
+const struct pipeline_value *pipeline_value(const struct pipeline *pipeline, const char *name)
+{
+	for (unsigned i = 0; i < pipeline->value_count; i++)
+		if (strcmp(pipeline->values[i].name, name) == 0)
+			return &pipeline->values[i];
+	return NULL;
+}
+
+uint32_t pipeline_value_bit(const struct pipeline *pipeline, const char *name)
+{
+	const struct pipeline_value *value = pipeline_value(pipeline, name);
+
+	return value ? 1u << (value - pipeline->values) : 0;
 }
 
 void pipeline_free(struct pipeline *pipeline)

@@ -211,7 +211,8 @@ static int move_rows(struct shapes *shapes, const struct shapes_source *source,
 		     const struct schema_value *value, uint8_t *keep, struct packimg_error *error)
 {
 	const struct coordinates coordinates = {value->role, value->format,
-						(value->flags & SCHEMA_NORMALIZED) != 0};
+						(value->flags & SCHEMA_NORMALIZED) != 0,
+						pipeline_value_bit(source->pipeline, value->name)};
 	size_t row = coordinates_row(&coordinates);
 
 	if (row == 0)
@@ -232,10 +233,12 @@ static int read_dropped(struct shapes *shapes, const struct shapes_source *sourc
 	int found = is_boxes ? (int)number : schema_rows(schema, number);
 
 	shapes->keep.size = 0;
-	if (!source->pipeline || !pipeline_drops_boxes(source->pipeline, 0) || found < 0 ||
-	    schema->values[found].role != SCHEMA_BOXES)
+	if (!source->pipeline || found < 0 || schema->values[found].role != SCHEMA_BOXES)
 		return 0;
 	const struct schema_value *boxes = &schema->values[found];
+	if (!pipeline_drops_boxes(source->pipeline,
+				  pipeline_value_bit(source->pipeline, boxes->name)))
+		return 0;
 	int r = copy_value(source, boxes, &shapes->rows, error);
 	size_t count = shapes->rows.size / sizeof(float) / boxes->shape[boxes->dims - 1];
 
