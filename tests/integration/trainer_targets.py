@@ -197,6 +197,8 @@ key: result[key] for key in ("map", "f1", "val_samples")})
             self.trainer(f"of-{target}", f"data.target={target}", "train.loss=sigmoid", "train.epochs=0.5")
         losses = [[line["loss_hex"] for line in self.lines(f"of-{target}", "step")] for target in ("kinds", "bright", "inside")]
         self.assertEqual(losses[1:], 2 * losses[:1])
+        cut = self.evaluate("of-inside", "data.target=inside", "train.loss=sigmoid", "data.val_pipeline=center_crop(8) sanitize_boxes()")[0]
+        self.assertEqual((cut["average_precision"], cut["map"], cut["val_samples"]), ([None] * 3, 0, 43))
         self.check_labels("of-bright", "data.target=bright", "train.loss=sigmoid")
 
     def test_table(self):
