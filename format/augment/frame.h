@@ -29,6 +29,19 @@ bool pipeline_drops_boxes(const struct pipeline *pipeline, uint32_t value);
  */
 int pipeline_check_no_boxes(const struct pipeline *pipeline, struct pipeline_error *error);
 
+/*
+ * Compares the values that the pipeline names with the schema of a dataset: names, roles and
+ * elements. -EINVAL with the position of the name or step. error may be NULL.
+ */
+int pipeline_check_values(const struct pipeline *pipeline, const struct schema *schema,
+			  struct pipeline_error *error);
+/*
+ * Converts the fill of a named value to the element. -ERANGE if it is no such number; never after
+ * pipeline_check_values().
+ */
+int pipeline_value_fill(const struct pipeline_value *named, enum schema_element element,
+			uint8_t ret_fill[4]);
+
 /* A mask or raster as the schema describes it. */
 struct frame_raster {
 	uint32_t width, height; /* of the sample's image: upright pixels */

@@ -5,7 +5,6 @@
 #include "proto/framing.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -234,97 +233,23 @@ static int choose_room(const Loaderd__OpenFeed *request, const struct config *co
 		(unsigned long long)config->field_bytes);
 }
 
-static int refuse_step(struct refusal *refusal, int position, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-static int refuse_step(struct refusal *refusal, int position, const char *format, ...)
-{
-	char text[300];
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
-	refuse_request(refusal, EINVAL, "pipeline", "at byte %d: %s", position, text);
-	refusal->position = position;
-	return -EINVAL;
-}
-
-/* Converts what the pipeline fills a mask or raster with. Returns -ERANGE if it is no such element.
- */
-static int convert_fill(double fill, enum schema_element element, uint8_t ret_fill[4])
-{
-	static const double bounds[SCHEMA_ELEMENTS][2] = {
-		[SCHEMA_U8] = {0, UINT8_MAX},
-		[SCHEMA_U16] = {0, UINT16_MAX},
-		[SCHEMA_I16] = {INT16_MIN, INT16_MAX},
-		[SCHEMA_I32] = {INT32_MIN, INT32_MAX},
-	};
-	if (element == SCHEMA_F32) {
-		float single = (float)fill;
-		memcpy(ret_fill, &single, sizeof(single));
-		return 0;
-	}
-	if (!(fill >= bounds[element][0] && fill <= bounds[element][1]) ||
-	    (double)(int64_t)fill != fill)
-		return -ERANGE;
-	/* The low bytes of a little-endian two's complement are the narrower number. */
-	int32_t number = (int32_t)fill;
-	memcpy(ret_fill, &number, sizeof(number));
-	return 0;
-}
-
-/* Checks that what the pipeline says of a value suits it. */
-static int check_named(const struct pipeline_value *named, const struct schema_value *value,
-		       struct refusal *refusal)
-{
-	bool pixels = value->role == SCHEMA_MASK || value->role == SCHEMA_RASTER;
-	uint8_t fill[4];
-	if (named->fill_position >= 0 && !pixels)
-		return refuse_step(refusal, named->fill_position,
-				   "fill is for masks and rasters, and \"%s\" has the role %s",
-				   value->name, schema_role_name(value->role));
-	if (named->fill_position >= 0 && convert_fill(named->fill, value->element, fill) < 0)
-		return refuse_step(refusal, named->fill_position,
-				   "\"%s\" cannot hold a fill of %.9g: its element is %s",
-				   value->name, named->fill, schema_element_name(value->element));
-	if (named->filter_position >= 0 && named->bilinear && value->role != SCHEMA_RASTER)
-		return refuse_step(
-			refusal, named->filter_position,
-			"filter(bilinear) is for rasters, and \"%s\" has the role %s, of "
-			"which nothing lies between two values",
-			value->name, schema_role_name(value->role));
-	if (named->filter_position >= 0 && !pixels)
-		return refuse_step(refusal, named->filter_position,
-				   "filter is for masks and rasters, and \"%s\" has the role %s",
-				   value->name, schema_role_name(value->role));
-	if (named->boxes_position >= 0 && value->role != SCHEMA_BOXES)
-		return refuse_step(refusal, named->boxes_position,
-				   "the step is for boxes, and \"%s\" has the role %s", value->name,
-				   schema_role_name(value->role));
-	return 0;
-}
-
 /* Checks the values that the pipeline names, whether they are delivered or not. */
 static int check_names(const struct batcher_options *options, struct refusal *refusal)
 {
-	const struct schema *schema = packimg_schema(options->dataset->image);
-	unsigned count;
-	const struct pipeline_value *named = pipeline_values(options->pipeline, &count);
-	for (unsigned i = 0; i < count; i++) {
-		int found = schema_find(schema, named[i].name);
-		const char *nearest = schema_nearest(schema, named[i].name);
-		if (found < 0)
-			return refuse_step(refusal, named[i].position,
-					   "the dataset has no value \"%s\"%s%s%s", named[i].name,
-					   nearest ? "; did you mean \"" : "",
-					   nearest ? nearest : "", nearest ? "\"?" : "");
-		int r = check_named(&named[i], &schema->values[found], refusal);
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	struct pipeline_error error;
+	int r = pipeline_check_values(options->pipeline, packimg_schema(options->dataset->image),
+				      &error);
+	if (r == 0)
+		return 0;
+	refuse_request(refusal, EINVAL, "pipeline", "at byte %d: %s", error.position, error.text);
+	refusal->position = error.position;
+	return r;
 }
 
-/* Sets what the pipeline says of a mask or raster by its name, which check_named() has checked. */
+/*
+ * Sets what the pipeline says of a mask or raster by its name, which check_names() checks
+ * afterwards.
+ */
 static void set_named(const struct pipeline *pipeline, const struct schema_value *from,
 		      struct value *value)
 {
@@ -332,7 +257,7 @@ static void set_named(const struct pipeline *pipeline, const struct schema_value
 	if (!named)
 		return;
 	if (named->fill_position >= 0)
-		convert_fill(named->fill, from->element, value->fill);
+		pipeline_value_fill(named, from->element, value->fill);
 	value->bilinear = named->bilinear;
 }
 
