@@ -208,7 +208,8 @@ class View(unittest.TestCase):
             self.assertEqual(panel["circle"], (40, 30), "the other point is not visible")
 
     def test_page_shows_what_the_daemon_delivers(self):
-        for seed, epoch, pipeline in ((0, 0, PIPELINE), (7, 3, PIPELINE), (7, 3, f"{PIPELINE} sanitize_boxes(min_size=12)")):
+        for seed, epoch, pipeline in ((0, 0, PIPELINE), (7, 3, PIPELINE), (7, 3, f"{PIPELINE} sanitize_boxes(min_size=12)"),
+                                      (7, 3, "pad(9) random_crop(40) hflip mask: fill(7) boxes: sanitize_boxes(min_size=12)")):
             figures = self.page("--pipeline", pipeline, "--seed", seed, "--epoch", epoch).figures
             with loaderd.Feed(self.path, pipeline=pipeline, batch_size=SAMPLES, seed=seed, epoch=epoch, epoch_end=epoch + 1,
                               values=["mask", "boxes"], daemon="private") as feed:
@@ -265,7 +266,8 @@ class View(unittest.TestCase):
                 (["--field", "splt=1"], 'there is no field "splt"; did you mean split'), (["--field", "split"], "give NAME=VALUE"),
                 (["--field", "split=9"], "no sample has"), (["nothing\x1b"], r'no sample has the key "nothing\\x1b"'),
                 (["--class", "none"], 'no class "none"'), (["--samples", 2000], "1024"), (["-o", "out.gif"], "neither .html nor .png"),
-                (["--pipeline", "resize(16"], "--pipeline: at byte "), (["--pipeline", "crop(4096)"], "--pipeline")):
+                (["--pipeline", "resize(16"], "--pipeline: at byte "), (["--pipeline", "resize(16x16) masks: fill(7)"], 'no value "masks"; did you mean "mask"'),
+                (["--pipeline", "resize(16x16) boxes: fill(7)"], "fill is for masks")):
             self.assertRegex(self.view(*(arguments if "-o" in arguments else ["-o", "no.html", *arguments]), rc=2), sentence)
         self.assertFalse((self.dir / "no.html").exists())
 

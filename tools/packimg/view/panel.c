@@ -62,6 +62,10 @@ int panel_pipeline_open(struct panel_pipeline *pipeline, const struct packimg *d
 				    fault.text);
 	if (r)
 		return packimg_fail(error, r, "--pipeline: %s", fault.text);
+	r = pipeline_check_values(pipeline->parsed, packimg_schema(dataset), &fault);
+	if (r)
+		return packimg_fail(error, r, "--pipeline: at byte %d: %s", fault.position,
+				    fault.text);
 	r = fix_size(pipeline, dataset, error);
 	r = r ?: fix_statistics(pipeline, dataset, error);
 	if (r)
@@ -433,7 +437,8 @@ static int delivered_mask(struct panel_maker *maker, const struct packimg_sample
 			  struct packimg_raster *ret_raster, struct packimg_error *error)
 {
 	const struct panel_pipeline *pipeline = maker->pipeline;
-	const struct frame_raster form = {
+	const struct pipeline_value *named = pipeline_value(pipeline->parsed, value->name);
+	struct frame_raster form = {
 		.width = sample->width,
 		.height = sample->height,
 		.element = (enum packimg_element)value->element,
@@ -441,6 +446,8 @@ static int delivered_mask(struct panel_maker *maker, const struct packimg_sample
 	};
 	size_t pixel = form.channels * packimg_element_size(form.element);
 
+	if (named && named->fill_position >= 0)
+		pipeline_value_fill(named, value->element, form.fill);
 	if (buffer_reserve(&maker->bytes, pixel * pipeline->shape.width * pipeline->shape.height))
 		return -ENOMEM;
 	int r = pipeline_apply_raster(pipeline->parsed, maker->scratch, mask, &form, pipeline->seed,
