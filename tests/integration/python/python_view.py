@@ -35,6 +35,7 @@ points: keypoints(image) f32[2,3] xyv
 outline: polygons(image) f32[*,2]
 caption: text
 split: value i32
+score: value f64
 """
 PIPELINE = "random_resized_crop(32, scale=0.3:1) hflip color_jitter(0.4)"
 # the colours of numbers 1 and 2, by tools/packimg/view/colours.c
@@ -55,7 +56,7 @@ def write_dataset(path):
             writer.add({
                 "image": image_of(i), "mask": mask, "boxes": [[8, 8, 24, 24], [30, 4, 44, 12]], "kinds": [1, 2],
                 "points": [[40, 30, 2], [4, 4, 0]], "outline": [[28, 20], [36, 20], [32, 28]],
-                "caption": CAPTIONS[i], "split": i % 2, "label": i % 3, "key": f"folder/<b>{i}</b>\x1b.png"})
+                "caption": CAPTIONS[i], "split": i % 2, "score": i / 10, "label": i % 3, "key": f"folder/<b>{i}</b>\x1b.png"})
 
 
 def unfiltered(kind, row, above, step):
@@ -261,6 +262,7 @@ class View(unittest.TestCase):
         self.assertEqual(shown("--field", "split=1"), [1, 3, 5])
         self.assertEqual(shown("--field", "split=1", "--class", "plain"), [5])
         self.assertEqual(shown("--field", "caption=é"), [3])
+        self.assertEqual(shown("--field", "score=0.1"), [1])
         self.assertEqual(shown("folder/<b>4</b>\x1b.png", "folder/<b>1</b>\x1b.png"), [1, 4])
         for arguments, sentence in (
                 (["--field", "splt=1"], 'there is no field "splt"; did you mean split'), (["--field", "split"], "give NAME=VALUE"),

@@ -1,5 +1,6 @@
 #include "tools/packimg/view/sample_text.h"
 
+#include "format/base/text/number.h"
 #include "format/base/text/printable.h"
 #include "format/base/text/text.h"
 #include "tools/packimg/common/typed_text.h"
@@ -35,12 +36,12 @@ char *sample_text_copy(const void *text, size_t size)
 static int append_scalar(const struct packimg_field *field, const struct packimg_value *value,
 			 struct buffer *text)
 {
-	char number[40];
+	char number[NUMBER_SHORTEST];
 
 	if (field->type == PACKIMG_FIELD_INT64)
 		snprintf(number, sizeof(number), "%" PRId64, value->int64);
 	else if (field->type == PACKIMG_FIELD_FLOAT64)
-		snprintf(number, sizeof(number), "%.17g", value->float64);
+		number_shortest(value->float64, number);
 	else if (text_is_utf8(value->bytes, value->size))
 		return buffer_append(text, value->bytes, value->size);
 	else
