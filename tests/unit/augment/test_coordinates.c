@@ -490,6 +490,29 @@ TEST(clamped_boxes_lie_in_the_frame)
 		assert_true(fabsf(fractions[k] - ((const float[]){0, 0.5f, 0.7f, 1})[k]) < 1e-6f);
 }
 
+/* Steps for boxes with names act on the boxes of these names alone. */
+TEST(named_steps_are_for_their_boxes)
+{
+	static const char text[] = "a, b: sanitize_boxes(min_size=20) b: clamp_boxes";
+	static const uint8_t kept[] = {0, 0, 1, 1};
+	static const float right[] = {70, 60, 70, 70};
+	struct pipeline *pipeline = parse(text);
+	static const char *const names[] = {"a", "b", "c", "image"};
+
+	for (unsigned i = 0; i < 4; i++) {
+		float box[] = {50, 40, 70, 45};
+		struct coordinates coordinates = xyxy;
+		uint8_t keep[1];
+
+		coordinates.value = pipeline_value_bit(pipeline, names[i]);
+		assert_int_equal(coordinates.value, i < 2 ? 1u << i : 0);
+		run_step(text, &coordinates, box, 1, keep);
+		assert_int_equal(keep[0], kept[i]);
+		assert_true(box[2] == right[i]);
+	}
+	pipeline_free(pipeline);
+}
+
 /* Visibility stays; keypoints flip as pixels, polygons as edges; fractions are of the new frame. */
 TEST(points_keep_what_is_theirs)
 {
