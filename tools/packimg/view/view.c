@@ -86,13 +86,6 @@ static error_t view_take_argument(struct view *view, const char *text, struct ar
 	return string_list_add(&view->choice.keys, text) ? ENOMEM : 0;
 }
 
-static bool ends_in(const char *text, const char *ending)
-{
-	size_t size = strlen(text), length = strlen(ending);
-
-	return size > length && strcmp(text + size - length, ending) == 0;
-}
-
 static error_t view_parse_option(int key, char *text, struct argp_state *state)
 {
 	struct view *view = state->input;
@@ -107,8 +100,8 @@ static error_t view_parse_option(int key, char *text, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!view->path)
 			argp_error(state, "no FILE given");
-		if (view->output && !ends_in(view->output, ".html") &&
-		    !ends_in(view->output, ".png"))
+		if (view->output && !text_ends_with(view->output, ".html") &&
+		    !text_ends_with(view->output, ".png"))
 			argp_error(state, "--output %s: the name ends in neither .html nor .png",
 				   view->output);
 		return 0;
@@ -128,13 +121,13 @@ static int name_outputs(struct view *view)
 		return -ENOMEM;
 	while (strlen(path) > 1 && path[strlen(path) - 1] == '/')
 		path[strlen(path) - 1] = '\0';
-	if (ends_in(path, ".pimg"))
+	if (text_ends_with(path, ".pimg"))
 		path[strlen(path) - strlen(".pimg")] = '\0';
 	slash = strrchr(path, '/');
 	const char *name = slash ? slash + 1 : path;
 	if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(path, "/") == 0)
 		name = "dataset";
-	if (view->output && ends_in(view->output, ".html"))
+	if (view->output && text_ends_with(view->output, ".html"))
 		view->page_path = strdup(view->output);
 	else if (view->output)
 		view->sheet_path = strdup(view->output);
