@@ -43,17 +43,13 @@ def targets(batch, choose=random.choice):
 def train(packed, steps):
     torch.manual_seed(0)
     model = Captioner()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+    def loss_of(batch):
+        texts = targets(batch)
+        return cross_entropy(model(common.images_of(batch), texts[:, :-1]).flatten(0, 1), texts[:, 1:].flatten())
+
     with Feed(packed, pipeline=PIPELINE, batch_size=16, shuffle=True, values=VALUES) as feed:
-        for _ in range(steps):
-            batch = next(feed)
-            images, _ = batch.torch()
-            texts = targets(batch)
-            loss = cross_entropy(model(images / 255, texts[:, :-1]).flatten(0, 1), texts[:, 1:].flatten())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            yield loss.item()
+        yield from common.fit(model, feed, steps, loss_of, rate=3e-3)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""The command line that the examples share."""
+"""The command line and the training loop that the examples share."""
 
 import argparse
 import pathlib
 import tempfile
+
+import torch
 
 
 def main(description, pack, train, make_source):
@@ -20,3 +22,20 @@ def main(description, pack, train, make_source):
         pack(arguments.source or make_source(pathlib.Path(folder) / "source"), packed)
         for step, loss in enumerate(train(packed, arguments.steps)):
             print(f"step {step}: loss {loss:.3f}", flush=True)
+
+
+def fit(model, feed, steps, loss_of, rate=1e-3):
+    """Trains the model on `steps` batches and yields the loss of each, which loss_of(batch) computes."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    for _ in range(steps):
+        loss = loss_of(next(feed))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def images_of(batch):
+    """A batch's images [count, 3, height, width], 0 .. 1."""
+    images, _ = batch.torch()
+    return images / 255

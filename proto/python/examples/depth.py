@@ -33,17 +33,13 @@ def targets(batch):
 def train(packed, steps):
     torch.manual_seed(0)
     model = lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def loss_of(batch):
+        depth = targets(batch)
+        return (model(common.images_of(batch))["out"][:, 0] - depth)[depth > 0].abs().mean()
+
     with Feed(packed, pipeline=PIPELINE, batch_size=8, shuffle=True, values=VALUES) as feed:
-        for _ in range(steps):
-            batch = next(feed)
-            images, _ = batch.torch()
-            depth = targets(batch)
-            loss = (model(images / 255)["out"][:, 0] - depth)[depth > 0].abs().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            yield loss.item()
+        yield from common.fit(model, feed, steps, loss_of)
 
 
 if __name__ == "__main__":

@@ -57,16 +57,8 @@ def make_model():
 
 def train(packed, steps):
     torch.manual_seed(0)
-    model = make_model()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     with Feed(packed, pipeline=PIPELINE, batch_size=4, shuffle=True, values=VALUES) as feed:
-        for batch in (next(feed) for _ in range(steps)):
-            images, _ = batch.torch()
-            loss = sum(model(list(images / 255), targets(batch)).values())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            yield loss.item()
+        yield from small_rcnn.fit(make_model(), feed, steps, targets)
 
 
 if __name__ == "__main__":

@@ -46,17 +46,8 @@ def make_model(points):
 def train(packed, steps):
     torch.manual_seed(0)
     with Feed(packed, pipeline=PIPELINE, batch_size=4, shuffle=True, values=VALUES) as feed:
-        for step in range(steps):
-            batch = next(feed)
-            if step == 0:
-                model = make_model(batch["keypoints"].values.shape[1])
-                optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-            images, _ = batch.torch()
-            loss = sum(model(list(images / 255), targets(batch)).values())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            yield loss.item()
+        points = next(feed)["keypoints"].values.shape[1]
+        yield from small_rcnn.fit(make_model(points), feed, steps, targets)
 
 
 if __name__ == "__main__":

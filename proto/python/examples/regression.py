@@ -29,16 +29,8 @@ def targets(batch):
 def train(packed, steps):
     torch.manual_seed(0)
     model = mobilenet_v3_small(weights=None, num_classes=len(VALUES))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     with Feed(packed, pipeline=PIPELINE, batch_size=16, shuffle=True, values=VALUES) as feed:
-        for _ in range(steps):
-            batch = next(feed)
-            images, _ = batch.torch()
-            loss = mse_loss(model(images / 255), targets(batch))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            yield loss.item()
+        yield from common.fit(model, feed, steps, lambda batch: mse_loss(model(common.images_of(batch)), targets(batch)))
 
 
 if __name__ == "__main__":

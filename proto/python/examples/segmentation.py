@@ -30,16 +30,8 @@ def targets(batch):
 def train(packed, steps, classes=151):
     torch.manual_seed(0)
     model = lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=classes)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     with Feed(packed, pipeline=PIPELINE, batch_size=8, shuffle=True, values=VALUES) as feed:
-        for _ in range(steps):
-            batch = next(feed)
-            images, _ = batch.torch()
-            loss = cross_entropy(model(images / 255)["out"], targets(batch), ignore_index=0)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            yield loss.item()
+        yield from common.fit(model, feed, steps, lambda batch: cross_entropy(model(common.images_of(batch))["out"], targets(batch), ignore_index=0))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
 from torchvision.ops import MultiScaleRoIAlign
 
+import common
+
 CHANNELS = 48
 
 
@@ -22,3 +24,8 @@ def arguments(classes):
         "rpn_anchor_generator": AnchorGenerator(((16, 32, 64, 128),), ((0.5, 1.0, 2.0),)),
         "box_roi_pool": pool(7), "box_head": TwoMLPHead(CHANNELS * 7 * 7, 128), "box_predictor": FastRCNNPredictor(128, classes),
     }  # fmt: skip
+
+
+def fit(model, feed, steps, targets):
+    """Trains on the sum of the losses that an R-CNN returns; targets(batch) makes a dictionary for each image. Yields the sums."""
+    return common.fit(model, feed, steps, lambda batch: sum(model(list(common.images_of(batch)), targets(batch)).values()))
