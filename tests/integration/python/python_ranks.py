@@ -3,10 +3,13 @@
 Images are drawn by $SHAPES and packed by $PACKIMG. Each rank is a process that runs this file with what it has to do.
 """
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
 import os
+import pwd
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,6 +21,7 @@ import loaderd
 
 HAVE_TORCH = importlib.util.find_spec("torch") is not None
 HAVE_JAX = importlib.util.find_spec("jax") is not None
+HAVE_DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
 PATIENCE = 240  # s, for processes that import PyTorch or JAX on a busy machine
 WORLD = 2
 # Of each launcher, the variables of rank {rank} of 2 on one machine.
@@ -99,14 +103,20 @@ def too_late(path, group, rank):
     return [samples_of(feed) for _ in range(2)]
 
 
-def resumed(path, group, rank):
-    """From a state that one process has saved, loaded before the group is there."""
+def loaded(path):
+    """A feed with the state that one process has saved after 4 batches."""
     with open_feed(path, rank=0, world=1) as one:
         for _ in range(4):
             next(one)
         state = one.state_dict()
     feed = open_feed(path)
     feed.load_state_dict(state)
+    return feed
+
+
+def resumed(path, group, rank):
+    """From a state that is loaded before the group is there."""
+    feed = loaded(path)
     join(group, rank)
     feed.set_epoch(0)
     return [samples_of(feed) for _ in range(2)]
@@ -114,6 +124,57 @@ def resumed(path, group, rank):
 
 def launched(path, group, rank):
     return [samples_of(feed) for feed in [open_feed(path)] for _ in range(2)]
+
+
+def launched_again(path, group, rank):
+    """From a state, as a job that a launcher starts once more."""
+    return [samples_of(feed) for feed in [loaded(path)] for _ in range(2)]
+
+
+@contextlib.contextmanager
+def slurm(folder):
+    """A Slurm cluster of this machine alone, whose key lies in `folder`, so that no other user can start jobs; gives the environment of srun."""
+    name, ports = os.uname().nodename.partition(".")[0], []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            ports.append(free.getsockname()[1])
+    user = pwd.getpwuid(os.getuid()).pw_name
+    configuration = os.path.join(folder, "slurm.conf")
+    with open(configuration, "w") as file:
+        file.write(f"""\
+ClusterName=check
+SlurmctldHost={name}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+ReturnToService=2
+SlurmdParameters=config_overrides
+StateSaveLocation={folder}
+SlurmdSpoolDir={folder}
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+NodeName={name} NodeAddr=127.0.0.1 CPUs={WORLD} State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+""")
+    with open(os.open(f"{folder}/munge.key", os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+        file.write(os.urandom(128))
+    # --force: munged objects to a socket that other users cannot reach
+    munged = ["munged", "--foreground", "--force", *(f"--{name}-file={folder}/munge.{name}" for name in ("key", "log", "pid", "seed"))]
+    environment = {**os.environ, "SLURM_CONF": configuration}
+    with contextlib.ExitStack() as stack:
+        for command in ([*munged, f"--socket={folder}/munge.socket"], ["slurmctld", "-D"], ["slurmd", "-D"]):
+            with open(os.path.join(folder, command[0] + ".log"), "w") as log:
+                daemon = stack.enter_context(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+            stack.callback(daemon.terminate)
+        yield environment
 
 
 class Ranks(unittest.TestCase):
@@ -159,6 +220,32 @@ class Ranks(unittest.TestCase):
     def group(self, task, left=None):
         with tempfile.TemporaryDirectory() as folder:
             self.check(self.collect([self.start(task, f"torch:{folder}/group", rank) for rank in range(WORLD)]), left)
+
+    def launch(self, *command, environment=None):
+        """Has a launcher start the ranks, and start them again from a state."""
+        for task, left in (("launched", None), ("launched_again", self.samples - 4 * 16)):
+            process = subprocess.Popen(
+                [*command, __file__, task, self.path, "", "0"], stdout=subprocess.PIPE, text=True, env=environment or os.environ
+            )
+            with self.subTest(task):
+                self.check(self.collect([process]), left)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "no mpirun: openmpi-bin")
+    def test_mpirun(self):
+        allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        self.launch("mpirun", "--oversubscribe", "-n", str(WORLD), sys.executable, environment={**os.environ, **allowed})
+
+    @unittest.skipUnless(all(map(shutil.which, ("munged", "slurmctld", "slurmd", "srun"))), "no Slurm: munge, slurmctld, slurmd, slurm-client")
+    def test_srun(self):
+        with tempfile.TemporaryDirectory() as folder, slurm(folder) as environment:
+            self.launch("srun", "--immediate=60", "-n", str(WORLD), sys.executable, environment=environment)
+
+    @unittest.skipUnless(HAVE_DEEPSPEED, "no DeepSpeed")
+    def test_deepspeed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "DS_ACCELERATOR": "cpu", "HOME": folder}
+            command = [sys.executable, "-m", "deepspeed.launcher.runner", "--num_gpus", str(WORLD), "--no_local_rank"]
+            self.launch(*command, environment=environment)
 
     def test_launchers(self):
         for name, variables in LAUNCHERS.items():
