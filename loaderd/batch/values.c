@@ -1,5 +1,6 @@
 #include "loaderd/batch/values.h"
 
+#include "format/base/copy_once.h"
 #include "format/base/half.h"
 
 #include <errno.h>
@@ -446,7 +447,7 @@ static int copy_boxes(const struct value *boxes, const struct value_origin *orig
 		return packimg_read(dataset->image, origin->sample->index, stored->bytes, bytes,
 				    stored->size);
 	if (stored->size > 0)
-		memcpy(bytes, stored->bytes, stored->size);
+		copy_once(bytes, stored->bytes, stored->size);
 	return 0;
 }
 

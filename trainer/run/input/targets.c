@@ -1,5 +1,6 @@
 #include "trainer/run/input/targets.h"
 
+#include "format/base/copy_once.h"
 #include "format/base/half.h"
 #include "format/base/schema.h"
 #include "trainer/run/input/labels.h"
@@ -149,7 +150,7 @@ static double target_number(uint32_t element, const void *at)
 		float f32;
 		double f64;
 	} copy;
-	memcpy(&copy, at, schema_element_size((enum schema_element)element));
+	copy_once(&copy, at, schema_element_size((enum schema_element)element));
 	switch (element) {
 	case FEED_U8:
 		return copy.u8;
