@@ -8,6 +8,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import pathlib
 import pwd
 import shutil
 import socket
@@ -22,6 +23,7 @@ import loaderd
 HAVE_TORCH = importlib.util.find_spec("torch") is not None
 HAVE_JAX = importlib.util.find_spec("jax") is not None
 HAVE_DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
+HAVE_RAY = importlib.util.find_spec("ray") is not None and importlib.util.find_spec("ray.train") is not None
 PATIENCE = 240  # s, for processes that import PyTorch or JAX on a busy machine
 WORLD = 2
 # Of each launcher, the variables of rank {rank} of 2 on one machine.
@@ -129,6 +131,30 @@ def launched(path, group, rank):
 def launched_again(path, group, rank):
     """From a state, as a job that a launcher starts once more."""
     return [samples_of(feed) for feed in [loaded(path)] for _ in range(2)]
+
+
+def by_ray(path, group, rank):
+    """Has Ray Train start the ranks, by the trainer of that name, which do tasks and write the samples into a folder: "TRAINER:FOLDER:TASK,..."."""
+    import ray
+    import ray.train
+    import ray.train.torch
+    import ray.train.v2.api.data_parallel_trainer
+
+    kind, folder, tasks = group.split(":")
+    trainers = {"torch": ray.train.torch.TorchTrainer, "plain": ray.train.v2.api.data_parallel_trainer.DataParallelTrainer}
+
+    todo = {name: globals()[name] for name in tasks.split(",")}  # Ray sends a worker the functions that `work` refers to
+
+    def work():
+        place = ray.train.get_context().get_world_rank()
+        for name, task in todo.items():
+            with open(os.path.join(folder, f"{name}-{place}.json"), "w") as file:
+                json.dump(task(path, "", place), file)
+
+    ray.init(num_cpus=2 * WORLD, include_dashboard=False, log_to_driver=False, _temp_dir=os.path.join(folder, "ray"))
+    scaling = ray.train.ScalingConfig(num_workers=WORLD, resources_per_worker={"CPU": 1})
+    trainers[kind](work, scaling_config=scaling, run_config=ray.train.RunConfig(storage_path=folder)).fit()
+    return []
 
 
 @contextlib.contextmanager
@@ -246,6 +272,18 @@ class Ranks(unittest.TestCase):
             environment = {**os.environ, "DS_ACCELERATOR": "cpu", "HOME": folder}
             command = [sys.executable, "-m", "deepspeed.launcher.runner", "--num_gpus", str(WORLD), "--no_local_rank"]
             self.launch(*command, environment=environment)
+
+    @unittest.skipUnless(HAVE_RAY, "no Ray Train")
+    def test_ray(self):
+        """With a process group of PyTorch, and without one, where only Ray's context knows the rank."""
+        for kind in ("torch", "plain"):
+            with self.subTest(kind), tempfile.TemporaryDirectory() as folder:
+                environment = {**os.environ, "HOME": folder, "RAY_USAGE_STATS_ENABLED": "0"}
+                command = [sys.executable, __file__, "by_ray", self.path, f"{kind}:{folder}:launched,launched_again", "0"]
+                subprocess.run(command, check=True, timeout=PATIENCE, env=environment, stdout=subprocess.DEVNULL)
+                for task, left in (("launched", None), ("launched_again", self.samples - 4 * 16)):
+                    parts = [pathlib.Path(folder, f"{task}-{rank}.json").read_text() for rank in range(WORLD)]
+                    self.check([json.loads(part) for part in parts], left)
 
     def test_launchers(self):
         for name, variables in LAUNCHERS.items():
