@@ -1,6 +1,7 @@
 """What launchers and frameworks know of this process: its rank, the number of ranks, and how many of them are on this machine."""
 
 import os
+import re
 import sys
 import warnings
 from typing import Any, NamedTuple, Optional, Tuple
@@ -28,7 +29,7 @@ LAUNCHERS = (
     Launcher("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", ("MV2_COMM_WORLD_LOCAL_SIZE",)),
     Launcher("MPICH and Intel MPI", "PMI_RANK", "PMI_SIZE", ("MPI_LOCALNRANKS",)),
     Launcher("jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", ("JSM_NAMESPACE_LOCAL_SIZE",)),
-    Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # a batch script without srun is not a step
+    Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ("SLURM_STEP_TASKS_PER_NODE",)),  # a batch script without srun is not a step
 )
 
 
@@ -45,8 +46,18 @@ def _whole(name: str) -> Optional[int]:
     return int(text) if text.isdecimal() else None
 
 
+def _whole_here(name: str) -> Optional[int]:
+    """The same of a variable that may have a list for all machines, as Slurm writes it: "4(x2),3" is 4 on two machines and 3 on the next."""
+    node = _whole("SLURM_NODEID")
+    for count, machines in re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get(name, "")) if node is not None else ():
+        if node < int(machines or 1):
+            return int(count)
+        node -= int(machines or 1)
+    return _whole(name)
+
+
 def _ranks_here(launcher: Launcher) -> Optional[int]:
-    found = (_whole(name) for name in launcher.ranks_here)
+    found = (_whole_here(name) for name in launcher.ranks_here)
     return next((count for count in found if count is not None and count > 0), None)
 
 

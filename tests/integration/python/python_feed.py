@@ -427,6 +427,19 @@ class Places(unittest.TestCase):
                 self.assertEqual(self.part(), (0, 1, 0))
                 self.assertEqual(self.part(rank="auto", world="auto"), (0, 1, 0))
 
+    def test_ranks_of_this_machine(self):
+        for local, variables in (
+            (1, dict(RANK="1", WORLD_SIZE="3")),
+            (2, dict(LOCAL_WORLD_SIZE="2", SLURM_NODEID="1", SLURM_STEP_TASKS_PER_NODE="1(x2)")),
+            (8, dict(SLURM_NODEID="0", SLURM_STEP_TASKS_PER_NODE="8")),
+            (4, dict(SLURM_NODEID="1", SLURM_STEP_TASKS_PER_NODE="4(x2),3,5(x2)")),
+            (3, dict(SLURM_NODEID="2", SLURM_STEP_TASKS_PER_NODE="4(x2),3,5(x2)")),
+            (5, dict(SLURM_NODEID="4", SLURM_STEP_TASKS_PER_NODE="4(x2),3,5(x2)")),
+            (1, dict(SLURM_NODEID="5", SLURM_STEP_TASKS_PER_NODE="4(x2),3,5(x2)")),
+        ):
+            with self.subTest(variables), mock.patch.dict(os.environ, variables):
+                self.assertEqual(loaderd._launchers.local_ranks(), local)
+
     def test_texts(self):
         with mock.patch.dict(os.environ, self.LAUNCHERS[0]):
             with self.assertWarnsRegex(loaderd.RankWarning, r'rank 1 of 3 by \$RANK and \$WORLD_SIZE.*rank="auto".*rank=0, world=1'):
