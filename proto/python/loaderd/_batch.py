@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, NamedTuple, Opt
 
 from . import _feed
 from ._checks import level_of_caller
-from ._ragged import Ragged
+from ._ragged import Ragged, as_tensor
 
 if TYPE_CHECKING:  # for annotations only; the package needs none of these libraries
     import numpy
@@ -21,8 +21,8 @@ _ELEMENTS = {1: "u8", 2: "f16", 3: "bf16", 4: "f32"}
 _LAYOUTS = {1: "nhwc", 2: "nchw"}
 _JSON = 4
 _JSON_ROLE = 13  # of a value
-_IMAGE_ROLE = 1
-_PICTURE_ROLES = (_IMAGE_ROLE, 2, 3)  # and masks and rasters
+IMAGE_ROLE = 1
+_PICTURE_ROLES = (IMAGE_ROLE, 2, 3)  # and masks and rasters
 _SECTIONS = ("images", "labels", "samples", "flags")
 
 SUBSTITUTED = 1  #: flag of a sample that could not be decoded; another sample replaces it
@@ -164,7 +164,7 @@ class Batch:
 
         bf16 becomes ml_dtypes.bfloat16 if that package is installed, otherwise uint16 with the same bits.
         """
-        return self._viewed(self._images(), _IMAGE_ROLE)
+        return self._viewed(self._images(), IMAGE_ROLE)
 
     def _copy(self, name: str, read: Callable[[], Any]) -> Any:
         """Returns the copy of that name, which is made when it is first asked for."""
@@ -224,7 +224,7 @@ class Batch:
 
     def _viewed(self, picture: Any, role: int) -> "NDArray[Any]":
         array = _array(picture)
-        if self.element == "bf16" and role == _IMAGE_ROLE:
+        if self.element == "bf16" and role == IMAGE_ROLE:
             try:
                 import ml_dtypes
             except ImportError:
@@ -239,26 +239,19 @@ class Batch:
 
         Tensors of arrays share memory with the arrays that value() returns.
         """
-        import numpy
-        import torch
-
         images, labels = self.torch(layout)
-        found: Dict[str, Any] = {}
-        for name, (number, role) in self._source.sections.items():
-            if number < 2:
-                value = (images, labels)[number]
-            elif role == _IMAGE_ROLE:
-                value = self._torch_images(self._held().value(number), layout)
-            else:
-                value = self.value(name)
-            if isinstance(value, numpy.ndarray):
-                if value.dtype == numpy.uint64:
-                    value = value.view(numpy.int64)
-                elif value.dtype == numpy.uint16 and not hasattr(torch, "uint16"):
-                    value = value.astype(numpy.int32)
-                value = torch.from_numpy(value)
-            found[name] = value
-        return found
+        first = dict(zip(self._source.sections, (images, labels)))
+        return {name: first[name] if name in first else self.tensor(name, layout) for name in self._source.sections}
+
+    def tensor(self, name: str, layout: str = "nchw") -> Any:
+        """Returns a value by its name in the schema as tensors() has it."""
+        number, role = self._source.sections.get(name, (len(_SECTIONS), 0))
+        if number < 2:
+            return self.torch(layout)[number]
+        if role == IMAGE_ROLE:
+            return self._torch_images(self._held().value(number), layout)
+        value = self.value(name)
+        return as_tensor(value) if hasattr(value, "dtype") else value
 
     def torch(self, layout: str = "nchw") -> Tensors:
         """Returns (images, labels) for PyTorch: images without a copy, labels as a copy in int64.

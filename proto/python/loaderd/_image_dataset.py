@@ -12,7 +12,7 @@ import torch
 from torch.utils import data
 from torch.utils.data import default_collate
 
-from ._batch import KEY, Batch
+from ._batch import IMAGE_ROLE, KEY, Batch
 from ._checks import flag, level_of_caller, number
 from ._daemon import Settings
 from ._dataset import Dataset as Facts
@@ -20,10 +20,11 @@ from ._dataset import dataset as facts_of
 from ._errors import BadOption, FeedError, FeedTimeout, TransformError
 from ._lane import Lane, Lanes, Request, scarce
 from ._launchers import local_ranks
+from ._ragged import Ragged
 from ._sampler import BatchList, Lists
 from ._subscription import Feed
 from ._timings import Timings
-from ._transform import Job, Plan, Pool, occurrences, plain_columns, sample_at, seed_of
+from ._transform import Job, Plan, Pool, collate, occurrences, plain_columns, sample_at, seed_of
 
 _COLUMNS = ("image", "label", "sample", "flags")
 _DIRECT = 1 << 62  # epochs from here on belong to samples asked for outside of an epoch
@@ -53,7 +54,7 @@ class Samples(List[Any]):
     def finish(self) -> Any:
         if self._batch is not None:
             return self._batch
-        batch = default_collate(list(self))
+        batch = collate(list(self), self._plan)
         if self._plan.names is None:
             batch = tuple(batch)
         return batch if self._plan.batch_transform is None else self._plan.batch_transform(batch)
@@ -107,7 +108,8 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
                              on seed, epoch, sample and occurrence alone
     batch_transform          Python to run on each batch of DataLoader, batch_transform(batch) -> batch; may have a parameter rng,
                              too
-    numpy                    transform gets the image as NumPy array [height, width, channels], for OpenCV or Albumentations
+    numpy                    transform gets images as NumPy arrays [height, width, channels], for OpenCV or Albumentations, and other
+                             tensors as arrays, too
     transform_workers        threads that run the transforms, 0 for all CPUs divided by the ranks on this machine
     transform_processes      run them in processes instead, for Python that holds the interpreter's lock. Each sample then also
                              begins with random, numpy.random and torch seeded. In threads, only rng is independent of the number of
@@ -115,6 +117,9 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
     multiprocessing_context  start method of these processes, None for Python's default
     as_dict                  True: samples and batches are dictionaries with image, label, sample (its number) and the fields. A
                              mapping, as {"image": "pixel_values", "label": "labels"}, selects and names them; flags is there, too
+    values                   names of values of the dataset's schema, such as masks and boxes, which follow the image through the
+                             pipeline, see Feed; they need as_dict. Those with any number of rows are lists in batches, of a tensor
+                             for each sample
     fields                   names of extra fields, see Feed; they need as_dict
     bad                      "substitute" or "fail": handling of samples that cannot be decoded
     slots                    ring slots for each iteration in progress; 0 lets the daemon choose
@@ -139,6 +144,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
         transform_processes: bool = False,
         multiprocessing_context: Any = None,
         as_dict: Union[bool, Mapping[str, str]] = False,
+        values: Sequence[str] = (),
         fields: Sequence[str] = (),
         bad: str = "substitute",
         slots: int = 0,
@@ -155,8 +161,9 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
     ) -> None:
         if unknown:
             _refuse(unknown)
-        if isinstance(fields, str):
-            raise BadOption("fields: must be a list of names, not one string", 22)
+        for option, given in (("values", values), ("fields", fields)):
+            if isinstance(given, str):
+                raise BadOption(f"{option}: must be a list of names, not one string", 22)
         if bad == "skip":
             raise BadOption('bad: "skip" would return fewer samples than were asked for; "substitute" flags them', 22)
         self.path = os.fspath(path)
@@ -164,8 +171,10 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
         self.seed = number("seed", seed, 64)
         self.timings = Timings()
         self._slots = number("slots", slots)
+        self._values = tuple(values)
         self._fields = tuple(fields)
-        self._plan = Plan(transform, batch_transform, flag("numpy", numpy), _names(as_dict, self._fields))
+        names = _names(as_dict, values=self._values, fields=self._fields)
+        self._plan = Plan(transform, batch_transform, flag("numpy", numpy), names)
         self._workers = number("transform_workers", transform_workers)
         self._processes = flag("transform_processes", transform_processes)
         self._context = multiprocessing_context
@@ -176,13 +185,27 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
             daemon=daemon, threads=threads, settings=settings,
         )  # fmt: skip
         self._facts: Optional[Facts] = None
-        self._keyed = self._transforms and KEY not in self._fields  # errors name source files, which the feeds then deliver
+        # errors name source files, which the feeds then deliver; fields and values do not go together
+        self._keyed = self._transforms and KEY not in self._fields and not self._values
         if self._keyed and not fields:
             self._options["cut_values"] = True  # no name is too long
         lane = self._lane(1, 0)  # refuses what is wrong with the arguments
         self._samples, self._uuid = lane.feed.samples, lane.feed.uuid
+        self._describe(lane.feed)
         self._begin()
         self._lanes.add(lane)
+
+    def _describe(self, feed: Feed) -> None:
+        """Notes which columns are images and which have any number of rows."""
+        sections, ragged = feed._source.sections, feed._source.ragged
+        for name in self._values:
+            if name in _COLUMNS and sections[name][0] != _COLUMNS.index(name):
+                raise BadOption(f"values: {name!r} is also the name of what each sample has; rename the value, or use a Feed", 22)
+        names = self._plan.names or {}
+        self._plan = self._plan._replace(
+            images=("image", *(name for name in self._values if name not in _COLUMNS and sections[name][1] == IMAGE_ROLE)),
+            ragged=tuple(shown for name, shown in names.items() if name in self._values and name in ragged),
+        )
 
     def _begin(self) -> None:
         """Prepares what belongs to one process."""
@@ -197,7 +220,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
         fields = self._fields + ((KEY,) if self._keyed else ())
         options = {**self._options, **position}
         options["slots"] = self._slots or options["slots"]
-        feed = Feed(self.path, pipeline=self.pipeline, seed=self.seed, fields=fields, **options)
+        feed = Feed(self.path, pipeline=self.pipeline, seed=self.seed, values=self._values, fields=fields, **options)
         if feed.daemon is not None:
             self._private = feed.socket
         return feed
@@ -340,6 +363,10 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
         for name in self._fields:
             values = batch.field(name)
             columns[name] = values if isinstance(values, list) else torch.from_numpy(values.copy())
+        for name in self._values:
+            if name not in _COLUMNS:
+                value = batch.tensor(name)
+                columns[name] = value.list() if isinstance(value, Ragged) else value.clone() if copy and hasattr(value, "clone") else value
         return columns
 
     def _batch(self, batch: Batch, copy: bool) -> Any:
@@ -411,16 +438,17 @@ def _whole(i: Any) -> int:
         raise TypeError(f"{i!r} is not a sample number") from None
 
 
-def _names(as_dict: Union[bool, Mapping[str, str]], fields: Tuple[str, ...]) -> Optional[Dict[str, str]]:
-    """Returns the names of the columns in dictionaries, None for tuples."""
-    known = (*_COLUMNS, *fields)
+def _names(as_dict: Union[bool, Mapping[str, str]], **more: Tuple[str, ...]) -> Optional[Dict[str, str]]:
+    """Returns the names of the columns in dictionaries, None for tuples. `more` has the options that add columns."""
+    known = tuple(dict.fromkeys((*_COLUMNS, *(name for names in more.values() for name in names))))
     if isinstance(as_dict, Mapping):
         for column in as_dict:
             if column not in known:
                 raise BadOption(f"as_dict: {column!r} is not one of {', '.join(known)}", 22)
         return dict(as_dict)
     if not flag("as_dict", as_dict):
-        if fields:
-            raise BadOption(f"fields: samples are (image, label); as_dict=True makes them dictionaries that have {', '.join(fields)}", 22)
+        for option, names in more.items():
+            if names:
+                raise BadOption(f"{option}: samples are (image, label); as_dict=True makes them dictionaries that have {', '.join(names)}", 22)
         return None
     return {column: column for column in known if column != "flags"}

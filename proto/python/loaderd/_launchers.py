@@ -49,7 +49,9 @@ def _whole(name: str) -> Optional[int]:
 def _whole_here(name: str) -> Optional[int]:
     """The same of a variable that may have a list for all machines, as Slurm writes it: "4(x2),3" is 4 on two machines and 3 on the next."""
     node = _whole("SLURM_NODEID")
-    for count, machines in re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get(name, "")) if node is not None else ():
+    if node is None:
+        return _whole(name)
+    for count, machines in re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get(name, "")):
         if node < int(machines or 1):
             return int(count)
         node -= int(machines or 1)

@@ -7,6 +7,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def as_tensor(array: "NDArray[Any]") -> "Tensor":
+    """The array as a PyTorch tensor, without a copy if PyTorch has the element: uint16 becomes int32 before 2.3; uint64 becomes int64."""
+    import numpy
+    import torch
+
+    if array.dtype == numpy.uint64:
+        array = array.view(numpy.int64)
+    elif array.dtype == numpy.uint16 and not hasattr(torch, "uint16"):
+        array = array.astype(numpy.int32)
+    return torch.from_numpy(array)
+
+
 class Ragged:
     """The rows that each sample of a batch has of one value, such as its boxes: copies, which hold no batch.
 
@@ -36,10 +48,8 @@ class Ragged:
         return (self[sample] for sample in range(len(self)))
 
     def list(self) -> "List[Tensor]":
-        """One PyTorch tensor for each sample, as torchvision's detection models take them."""
-        import torch
-
-        return [torch.from_numpy(rows) for rows in self]
+        """One PyTorch tensor for each sample, as torchvision's detection models take them. For elements, see as_tensor()."""
+        return [as_tensor(rows) for rows in self]
 
     def nested(self) -> "Tensor":
         """A nested PyTorch tensor of layout torch.jagged; needs PyTorch 2.5 or later."""
@@ -48,7 +58,7 @@ class Ragged:
         make = getattr(torch.nested, "nested_tensor_from_jagged", None)
         if make is None:
             raise RuntimeError(f"nested tensors of layout torch.jagged need PyTorch 2.5 or later, this is {torch.__version__}; use list()")
-        nested: "Tensor" = make(torch.from_numpy(self.values), torch.from_numpy(self.offsets))
+        nested: "Tensor" = make(as_tensor(self.values), torch.from_numpy(self.offsets))
         return nested
 
     def __repr__(self) -> str:

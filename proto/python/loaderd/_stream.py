@@ -55,7 +55,9 @@ class Source:
                 failure = translated(error, self._last_words())
             raise failure from None
         self.info = self._stream.info()
-        self.sections = {name: (number, role) for number, (name, role, _) in enumerate(self._stream.sections())}
+        sections = self._stream.sections()
+        self.sections = {name: (number, role) for number, (name, role, _) in enumerate(sections)}
+        self.ragged = frozenset(name for name, _, line in sections if "[*" in line.rpartition(":")[2])  # values with any number of rows
         self._part = self.options["rank"], self.options["world"]
         self.closed = False
         self.closed_by = ""

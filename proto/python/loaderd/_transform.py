@@ -62,22 +62,37 @@ class Plan(NamedTuple):
 
     transform: Optional[Call]
     batch_transform: Optional[Call]
-    numpy: bool  # transform gets images as NumPy [height, width, channels]
+    numpy: bool  # transform gets tensors as NumPy arrays, images as [height, width, channels]
     names: Optional[Mapping[str, str]]  # keys of dictionaries, by column; None for tuples (image, label)
-
-
-def as_numpy(image: "torch.Tensor") -> Any:
-    return image.permute(1, 2, 0).numpy()
+    images: Tuple[str, ...] = ("image",)  # columns of images [channels, height, width]
+    ragged: Tuple[str, ...] = ()  # keys of values with any number of rows, which batches have as lists
 
 
 def sample_at(columns: Columns, i: int, plan: Plan) -> Any:
     """Returns sample i as the user sees it: (image, label) or a dictionary. Labels and other numbers are Python's."""
-    image = columns["image"][i]
-    if plan.numpy:
-        image = as_numpy(image)
+
+    def at(column: str) -> Any:
+        value = columns[column][i]
+        if not plan.numpy or not isinstance(value, torch.Tensor):
+            return value
+        return value.permute(1, 2, 0).numpy() if column in plan.images else value.numpy()
+
     if plan.names is None:
-        return image, columns["label"][i]
-    return {name: image if column == "image" else columns[column][i] for column, name in plan.names.items()}
+        return at("image"), columns["label"][i]
+    return {name: at(column) for column, name in plan.names.items()}
+
+
+def collate(samples: List[Any], plan: Plan) -> Any:
+    """Like default_collate(), but for the values with any number of rows, which stay a list."""
+    lists = [name for name in plan.ragged if isinstance(samples[0], Mapping) and all(name in sample for sample in samples)]
+    if not lists:
+        return default_collate(samples)
+    batch = default_collate([{name: value for name, value in sample.items() if name not in lists} for sample in samples])
+    return {**batch, **{name: [_tensor(sample[name]) for sample in samples] for name in lists}}
+
+
+def _tensor(value: Any) -> Any:
+    return torch.from_numpy(value) if type(value).__module__ == "numpy" and hasattr(value, "shape") else value
 
 
 def transformed(sample: Any, plan: Plan, seed: int, with_rng: bool) -> Any:
@@ -89,8 +104,8 @@ def transformed(sample: Any, plan: Plan, seed: int, with_rng: bool) -> Any:
 
 
 def plain_columns(columns: Columns) -> Columns:
-    """Columns with Python numbers instead of tensors, but for images."""
-    return {name: column.tolist() if name != "image" and hasattr(column, "tolist") else column for name, column in columns.items()}
+    """Columns with Python numbers instead of tensors of one number for each sample."""
+    return {name: column.tolist() if isinstance(column, torch.Tensor) and column.dim() == 1 else column for name, column in columns.items()}
 
 
 def run_chunk(columns: Columns, seeds: Sequence[int], plan: Plan, with_rng: bool, globally: bool) -> "Tuple[List[Any], Optional[Failure]]":
@@ -123,8 +138,7 @@ class Job:
         self.result: Any = None  # a finished batch; a list of samples if collate is False
         self._pool = pool
         self._columns = plain_columns(columns)
-        self._images = columns["image"]
-        self._labels = columns["label"]
+        self._batch = columns
         self._samples: List[int] = columns["sample"].tolist()
         self._keys = keys
         self._seeds = seeds
@@ -198,19 +212,19 @@ class Job:
         except BaseException as error:
             self._fail(error)
         self.seconds += time.perf_counter() - begun
-        self._columns, self._results, self._images = {}, [], None  # the slot becomes free
+        self._columns, self._results, self._batch = {}, [], {}  # the slot becomes free
         self._done.set()
 
     def _collated(self) -> Any:
         plan = self._pool.plan
+        if not self._collate:
+            return self._results if plan.transform is not None else [sample_at(self._columns, i, plan) for i in range(len(self._seeds))]
         if plan.transform is None:
             result = self._untouched()
-        elif not self._collate:
-            return self._results
         elif plan.names is None:
-            result = default_collate([image for image, _ in self._results]), self._labels
+            result = default_collate([image for image, _ in self._results]), self._batch["label"]
         else:
-            result = default_collate(self._results)
+            result = collate(self._results, plan)
         if plan.batch_transform is None:
             return result
         value, failure = self._pool.run_batch(result, self._batch_seed)
@@ -221,12 +235,8 @@ class Job:
     def _untouched(self) -> Any:
         names = self._pool.plan.names
         if names is None:
-            return self._images, self._labels
-        return {name: self._images if column == "image" else self._tensor(column) for column, name in names.items()}
-
-    def _tensor(self, column: str) -> Any:
-        values = self._columns[column]
-        return torch.tensor(values) if values and isinstance(values[0], (int, float)) else values
+            return self._batch["image"], self._batch["label"]
+        return {name: self._batch[column] for column, name in names.items()}
 
     def wait(self) -> None:
         self._done.wait()

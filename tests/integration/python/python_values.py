@@ -1,5 +1,6 @@
 """Values of the schema in Python, from a table that packimg converts: Feed(values=...), Batch and Ragged, with the daemon ($LOADERD)."""
 
+import contextlib
 import csv
 import os
 import pathlib
@@ -161,6 +162,84 @@ class Typed(unittest.TestCase):
                 self.assertEqual((batch["samples"].tolist(), batch["flags"].tolist()), ([70, 71, 72], [0, 0, 0]))
                 self.assertEqual((batch.labels.tolist(), batch.samples.tolist()), ([1, 1, 1], [0, 1, 2]))
                 self.assertEqual(batch.keys().count("labels"), 1)
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class Loader(unittest.TestCase):
+    """Values in ImageDataset and DataLoader: those that a Feed delivers, by the names that as_dict gives them."""
+
+    PIPELINE = "resize(16x12)"
+
+    def dataset(self, name, values, **options):
+        path = pathlib.Path(__file__).parents[2] / "golden" / "good" / name
+        return loaderd.ImageDataset(path, self.PIPELINE, as_dict=True, values=values, daemon="private", **options)
+
+    def expected(self, name, values):
+        """Values of all samples, as lists: in the order of the file."""
+        path = pathlib.Path(__file__).parents[2] / "golden" / "good" / name
+        samples = []
+        with loaderd.Feed(path, pipeline=self.PIPELINE, batch_size=2, daemon="private", values=values) as feed:
+            for batch in feed:
+                tensors = batch.tensors()
+                columns = {name: [*tensors[name].list()] if isinstance(tensors[name], loaderd.Ragged) else tensors[name] for name in values}
+                samples += [{name: column[i].tolist() for name, column in columns.items()} for i in range(batch.count)]
+        return samples
+
+    def of(self, sample, values):
+        return {name: sample[name].tolist() if hasattr(sample[name], "tolist") else sample[name] for name in values}
+
+    def test_batches_and_samples(self):
+        for name, values in (("images.pimg", ["mask", "depth"]), ("typed.pimg", ["boxes", "class", "target", "area"])):
+            expected = self.expected(name, values)
+            for options in ({}, {"transform": dict}, {"batch_transform": dict}, {"transform": dict, "transform_processes": True}):
+                with self.subTest(name, **options), contextlib.closing(self.dataset(name, values, **options)) as dataset:
+                    self.assertEqual([self.of(dataset[i], values) for i in range(len(dataset))], expected)
+                    for loader in (loaderd.DataLoader(dataset, 2), torch.utils.data.DataLoader(dataset, 2, collate_fn=self.collate)):
+                        found = [self.of({name: batch[name][i] for name in values}, values) for batch in loader for i in range(len(batch["image"]))]
+                        self.assertEqual(found, expected)
+            with contextlib.closing(self.dataset(name, values)) as dataset:
+                batch = next(iter(loaderd.DataLoader(dataset, 2)))
+                for value in values:
+                    self.assertEqual(type(batch[value]), list if value in ("boxes", "class") else torch.Tensor, value)
+                kept = [batch["image"], *map(batch.get, values)]
+                self.assertEqual([len(column) for column in kept], [2] * len(kept))
+
+    @staticmethod
+    def collate(samples):
+        return samples.finish()
+
+    def test_one_image_as_a_list(self):
+        """Batches of one sample, and of samples with equally many rows, are lists of tensors, too."""
+        with contextlib.closing(self.dataset("typed.pimg", ["boxes"], transform=lambda sample: sample)) as dataset:
+            for batch in loaderd.DataLoader(dataset, 1):
+                self.assertEqual(([type(rows) for rows in batch["boxes"]], batch["boxes"][0].shape[1:]), ([torch.Tensor], (4,)))
+
+    def test_numpy(self):
+        def check(sample):
+            assert sample["image"].shape == (12, 16, 3) and sample["mask"].shape == (12, 16), sample["mask"].shape
+            assert all(type(sample[name]) is numpy.ndarray for name in ("image", "mask", "depth")), sample
+            return {**sample, "mask": sample["mask"] + 1}
+
+        expected = self.expected("images.pimg", ["mask"])
+        with contextlib.closing(self.dataset("images.pimg", ["mask", "depth"], numpy=True, transform=check)) as dataset:
+            masks = [mask for batch in loaderd.DataLoader(dataset, 2) for mask in batch["mask"]]
+            self.assertEqual([(mask - 1).tolist() for mask in masks], [sample["mask"] for sample in expected])
+
+    def test_names(self):
+        with contextlib.closing(self.dataset("images.pimg", ["mask", "label"])) as dataset:
+            self.assertEqual(list(dataset[0]), ["image", "label", "sample", "mask"])
+        path = pathlib.Path(__file__).parents[2] / "golden" / "good" / "images.pimg"
+        names = {"image": "pixel_values", "mask": "labels"}
+        with contextlib.closing(loaderd.ImageDataset(path, self.PIPELINE, as_dict=names, values=["mask"], daemon="private")) as dataset:
+            self.assertEqual(list(next(iter(loaderd.DataLoader(dataset, 2)))), ["pixel_values", "labels"])
+        for options, text in (
+            ({"values": "mask", "as_dict": True}, "values: must be a list of names"),
+            ({"values": ["mask"]}, "values: samples are .image, label.; as_dict=True makes them dictionaries that have mask"),
+            ({"values": ["mask"], "fields": ["half"], "as_dict": True}, "values: not together with fields"),
+            ({"values": ["maks"], "as_dict": True}, 'no value "maks"; did you mean "mask"'),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(loaderd.BadOption, text):
+                loaderd.ImageDataset(path, self.PIPELINE, daemon="private", **options)
 
 
 class RaggedRows(unittest.TestCase):
