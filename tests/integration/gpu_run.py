@@ -279,7 +279,7 @@ class Tuning(Folder):
         self.assertLess(time.monotonic() - begin, 95)
 
 
-class Command(Folder):
+class Runs(Folder):
     def run_command(self, *words, timeout=570, **variables):
         environment = {name: value for name, value in os.environ.items() if name != "DEVICE_TEST_BACKEND"} | variables
         command = [sys.executable, RUN, self.folder / "out", *words]
@@ -288,6 +288,8 @@ class Command(Folder):
     def findings(self):
         return json.loads((self.folder / "out/report.json").read_text())
 
+
+class Command(Runs):
     def test_without_a_gpu(self):
         try:
             gpu.describe()
@@ -318,39 +320,6 @@ class Command(Folder):
         training = next(table for title, table in rows.items() if title.startswith("Training"))
         self.assertGreater(training[0][4], 0)
         self.assertTrue(any("layers" in title for title in rows), list(rows))
-
-    def test_emulated_gpu(self):
-        """The whole trainer, with its feed, on a device with asynchronous execution and separate memory like a GPU's."""
-        images = self.folder / "data/imagenet.pimg"
-        images.parent.mkdir()
-        for command in (["tools/shapes/shapes", self.folder / "drawn", "--count", "60"],
-                        ["tools/packimg/packimg", "convert", self.folder / "drawn/train", "-o", images, "--quiet"]):  # fmt: skip
-            subprocess.run([pathlib.Path(os.environ["BUILD"]) / command[0], *command[1:]], check=True, stdout=subprocess.DEVNULL)
-        done = self.run_command("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT,
-                           "--parts", "smoke,kernels,losses,replay,networks,feeding,variants,loader")  # fmt: skip
-        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
-        self.check_emulated()
-        done = self.run_command("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT, "--models")
-        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
-        parts = {part["name"]: part for part in self.findings()["parts"]}
-        self.assertEqual(parts["networks"]["tables"][0]["rows"][0][0], "resnet18 model.blur=all")
-        self.assertIn(parts["decoding"]["verdict"], ("passed", "skipped"))
-
-    def check_emulated(self):
-        findings = self.findings()
-        parts = {part["name"]: part for part in findings["parts"]}
-        self.assertEqual(len(parts["smoke"]["tests"]), 9)
-        self.assertEqual([test["name"] for test in parts["losses"]["tests"]][6:], ["resnet50, fp16, tuned plans"])
-        self.assertEqual(len(parts["replay"]["tests"]), 3)
-        self.assertGreater(findings["figures"]["data_wait_percent"], 0)
-        rows = parts["kernels"]["tables"][0]["rows"]
-        # "pool_max" belongs to pooling, "layer_norm_backward" to layer_norm
-        families = {family.removesuffix("ing").split("_")[0] for family in setup.KERNELS}
-        self.assertEqual({row[0].split("_")[0] for row in rows}, families)
-        self.assertTrue(all(row[5] > 0 for row in rows), rows)
-        self.assertTrue(any("fp16: plans " in note for note in parts["networks"]["notes"]), parts["networks"]["notes"])
-        self.assertGreater(findings["figures"]["loader_images_per_s"], 0)
-        self.assertEqual([row[-1] for row in parts["variants"]["tables"][0]["rows"]], [0] * 8)
 
     def test_taken_apart(self):
         """Counts patterns without a plan for every variant, and lists them for the first one."""
@@ -403,5 +372,42 @@ class Command(Folder):
         self.assertEqual([part["verdict"] for part in findings["parts"]], ["passed", "running"])
 
 
+class Variants(Runs):
+    def test_emulated_gpu(self):
+        """The whole trainer, with its feed, on a device with asynchronous execution and separate memory like a GPU's."""
+        images = self.folder / "data/imagenet.pimg"
+        images.parent.mkdir()
+        for command in (["tools/shapes/shapes", self.folder / "drawn", "--count", "60"],
+                        ["tools/packimg/packimg", "convert", self.folder / "drawn/train", "-o", images, "--quiet"]):  # fmt: skip
+            subprocess.run([pathlib.Path(os.environ["BUILD"]) / command[0], *command[1:]], check=True, stdout=subprocess.DEVNULL)
+        done = self.run_command("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT,
+                           "--parts", "smoke,kernels,losses,replay,networks,feeding,variants,loader")  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        self.check_emulated()
+        done = self.run_command("--fake-gpu", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT, "--models")
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        parts = {part["name"]: part for part in self.findings()["parts"]}
+        self.assertEqual(parts["networks"]["tables"][0]["rows"][0][0], "resnet18 model.blur=all")
+        self.assertIn(parts["decoding"]["verdict"], ("passed", "skipped"))
+
+    def check_emulated(self):
+        findings = self.findings()
+        parts = {part["name"]: part for part in findings["parts"]}
+        self.assertEqual(len(parts["smoke"]["tests"]), 9)
+        self.assertEqual([test["name"] for test in parts["losses"]["tests"]][6:], ["resnet50, fp16, tuned plans"])
+        self.assertEqual(len(parts["replay"]["tests"]), 3)
+        self.assertGreater(findings["figures"]["data_wait_percent"], 0)
+        rows = parts["kernels"]["tables"][0]["rows"]
+        # "pool_max" belongs to pooling, "layer_norm_backward" to layer_norm
+        families = {family.removesuffix("ing").split("_")[0] for family in setup.KERNELS}
+        self.assertEqual({row[0].split("_")[0] for row in rows}, families)
+        self.assertTrue(all(row[5] > 0 for row in rows), rows)
+        self.assertTrue(any("fp16: plans " in note for note in parts["networks"]["notes"]), parts["networks"]["notes"])
+        self.assertGreater(findings["figures"]["loader_images_per_s"], 0)
+        self.assertEqual([row[-1] for row in parts["variants"]["tables"][0]["rows"]], [0] * 8)
+
+
 if __name__ == "__main__":
+    if "Variants" not in sys.argv:
+        del Variants
     unittest.main()

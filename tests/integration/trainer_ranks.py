@@ -58,7 +58,9 @@ def send(process, number, ranks):
     return process.communicate(timeout=TIMEOUT)[0]
 
 
-class Ranks(unittest.TestCase):
+class Programs(unittest.TestCase):
+    """The trainer by mpirun, with the output of one rank for comparison."""
+
     @classmethod
     def setUpClass(cls):
         cls.temporary = tempfile.TemporaryDirectory()
@@ -91,7 +93,7 @@ class Ranks(unittest.TestCase):
         return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
     def run_ranks(self, *arguments, **keys):
-        process = Ranks.start(self, *arguments, patience=0, **keys)
+        process = Programs.start(self, *arguments, patience=0, **keys)
         return process.communicate(timeout=TIMEOUT)[0], process.returncode
 
     def expect(self, done, status, *words):
@@ -106,7 +108,7 @@ class Ranks(unittest.TestCase):
         return [entry for entry in entries if event in (None, entry["event"])]
 
     def steps(self, name):
-        return Ranks.lines(self, name, event="step")
+        return Programs.lines(self, name, event="step")
 
     def loss_differences(self, name):
         """Returns the relative difference of each step's loss from that of one rank."""
@@ -140,36 +142,24 @@ class Ranks(unittest.TestCase):
         with open(path) as file:
             return [json.loads(line) for line in file if line.endswith("\n")]
 
+    def check_same(self, a, b):
+        self.assertEqual(*([line["loss_hex"] for line in self.steps(name)] for name in (a, b)))
+        with open(f"{self.folder}/{a}/model.safetensors", "rb") as one, open(f"{self.folder}/{b}/model.safetensors", "rb") as other:
+            self.assertEqual(one.read(), other.read())
+
+    def check_ranks(self, ranks):
+        """Trains on so many ranks, with an evaluation of 40 samples, which 3 ranks cannot divide equally."""
+        self.expect(self.run_ranks(ranks, f"like{ranks}"), 0, f"ranks    {ranks}, each with {12 // ranks} images")
+        self.check_like_one(f"like{ranks}")
+        self.assertEqual(self.lines(f"like{ranks}")[0]["ranks"], ranks)
+        with open(f"{self.folder}/like{ranks}/summary.json") as file:
+            summary = json.load(file)
+        self.assertEqual((summary["images"], summary["val_samples"]), (STEPS * 12, 40))
+
+
+class Ranks(Programs):
     def test_like_one_rank(self):
-        """An evaluation of 40 samples, which 3 ranks cannot divide equally."""
-        for ranks in (2, 3, 4):
-            with self.subTest(ranks=ranks):
-                self.expect(self.run_ranks(ranks, f"like{ranks}"), 0, f"ranks    {ranks}, each with {12 // ranks} images")
-                self.check_like_one(f"like{ranks}")
-                self.assertEqual(self.lines(f"like{ranks}")[0]["ranks"], ranks)
-                with open(f"{self.folder}/like{ranks}/summary.json") as file:
-                    summary = json.load(file)
-                self.assertEqual((summary["images"], summary["val_samples"]), (STEPS * 12, 40))
-
-    def test_on_gpus(self):
-        """Emulated GPUs, one per rank."""
-        done = self.run_ranks(2, "gpus", "--device=cuda", "--fusion=c", trainer=os.environ["TRAINER_EMULATED"])
-        self.expect(done, 0, "ranks    2, each with 6 images", "emulated GPU")
-        self.check_like_one("gpus", 1e-5, 1e-3)
-
-    def test_taught(self):
-        """With a teacher, which each rank loads, and class weights: the divisors of the two losses differ."""
-        teacher = [f"train.teacher={self.folder}/one/model.safetensors", f"train.teacher_recipe={self.folder}/one/recipe.ini"]
-        weights = "train.class_weights=1, 3, 0.5, 2, 1, 1, 0.25, 1, 1, 2"
-        losses = []
-        for name, ranks, keys in (("pupil", 1, {}), ("pupils", 2, {}), ("pupils-gpus", 2, {"trainer": os.environ["TRAINER_EMULATED"]})):
-            device = "--device=cuda" if keys else "--device=cpu"
-            self.expect(self.run_ranks(ranks, name, device, *teacher, weights, "train.epochs=1", **keys), 0, "teacher: resnet_cifar from")
-            losses.append([step["loss"] for step in self.steps(name)])
-        for several, early, late in ((losses[1], 1e-6, 1e-4), (losses[2], 1e-5, 1e-3)):
-            apart = [abs(a / b - 1) for a, b in zip(several, losses[0], strict=True)]
-            self.assertLess(max(apart[:5]), early)
-            self.assertLess(max(apart), late)
+        self.check_ranks(3)
 
     def test_balanced(self):
         """Class weights from the labels of the whole training set, which one rank counts."""
@@ -249,51 +239,9 @@ class Ranks(unittest.TestCase):
         with open(f"{self.folder}/local/model.safetensors", "rb") as a, open(f"{self.folder}/stopped/model.safetensors", "rb") as b:
             self.assertEqual(a.read(), b.read())
 
-    def test_norms_of_groups(self):
-        """If ranks do not split groups, losses equal those of one rank; running statistics are rank 0's."""
-        settings = ("model.bn_sync=no", "model.ghost_batch=3")
-        self.expect(self.run_ranks(1, "groups", *settings), 0)
-        self.expect(self.run_ranks(2, "groups2", *settings), 0)
-        one, two = ([line["loss"] for line in self.steps(name)] for name in ("groups", "groups2"))
-        self.assertLess(max(abs(a / b - 1) for a, b in zip(one, two, strict=True)), 1e-4)
-        self.assertGreater(max(self.loss_differences("groups")), 1e-3)
-        self.expect(self.run_ranks(4, "few", *settings[:1], "model.ghost_batch=4"), 1, "model.ghost_batch = 4 exceeds the 3 samples")
-
     def test_refuses_selective_backprop(self):
         done = self.run_ranks(2, "selective", "train.selective_backprop=0.5")
         self.expect(done, 1, "train.selective_backprop = 0.5 supports only one rank, but there are 2, and the kept samples may be of any of them")
-
-    def check_same(self, a, b):
-        self.assertEqual(*([line["loss_hex"] for line in self.steps(name)] for name in (a, b)))
-        with open(f"{self.folder}/{a}/model.safetensors", "rb") as one, open(f"{self.folder}/{b}/model.safetensors", "rb") as other:
-            self.assertEqual(one.read(), other.read())
-
-    def test_micro_batches(self):
-        """All ranks use the same number of micro-batches, determined in planning."""
-        settings = ("data.val=", "data.val_pipeline=", "train.memory_limit=0.006")
-        self.expect(self.run_ranks(2, "too_large", *settings), 1, "are allowed")
-        self.expect(self.run_ranks(2, "found", *settings, "train.accumulate=auto"), 0)
-        parts = self.lines("found")[0]["accumulate"]
-        self.assertGreater(parts, 1)
-        self.expect(self.run_ranks(2, "given", *settings[:2], f"train.accumulate={parts}"), 0)
-        self.check_same("found", "given")
-
-    def test_micro_batches_of_one_rank(self):
-        """Planning fits into memory, but on one rank the steps do not."""
-        trainer = os.environ["TRAINER_EMULATED"]
-        settings = ("--device=cuda", "data.val=", "data.val_pipeline=", "train.epochs=0.5")
-        floats = "data.pipeline=random_crop(48, padding=2) hflip(0.5) to(f32)"
-        fails, fits = 0, 64 << 10
-        while fits - fails > 16:
-            middle = (fails + fits) // 2
-            room = (f"LOADERD_EMULATED_MEMORY={middle << 10}",)
-            failed = self.run_ranks(2, "room", *settings, "--dry-run", last_has=room, trainer=trainer)[1]
-            fails, fits = (middle, fits) if failed else (fails, middle)
-        room = (f"LOADERD_EMULATED_MEMORY={fits << 10}",)
-        done = self.run_ranks(2, "little", *settings, floats, "train.accumulate=auto", last_has=room, trainer=trainer)
-        self.expect(done, 0, "in 2 micro-batches of 3 per device, since larger ones do not fit: another rank has less memory")
-        self.expect(self.run_ranks(2, "much", *settings, floats, "train.accumulate=2", trainer=trainer), 0)
-        self.check_same("little", "much")
 
     def test_whitened(self):
         """The first layer is initialised from the whole first batch, not from a rank's share."""
@@ -354,6 +302,72 @@ class Ranks(unittest.TestCase):
             self.assertTrue(os.path.exists(f"{self.folder}/{name}/checkpoint-{last['step']:08}.safetensors"))
 
 
+class Variants(Programs):
+    """With other numbers of ranks, on emulated GPUs, and with less common settings."""
+
+    def test_like_one_rank(self):
+        for ranks in (2, 4):
+            with self.subTest(ranks=ranks):
+                self.check_ranks(ranks)
+
+    def test_on_gpus(self):
+        """Emulated GPUs, one per rank."""
+        done = self.run_ranks(2, "gpus", "--device=cuda", "--fusion=c", trainer=os.environ["TRAINER_EMULATED"])
+        self.expect(done, 0, "ranks    2, each with 6 images", "emulated GPU")
+        self.check_like_one("gpus", 1e-5, 1e-3)
+
+    def test_taught(self):
+        """With a teacher, which each rank loads, and class weights: the divisors of the two losses differ."""
+        teacher = [f"train.teacher={self.folder}/one/model.safetensors", f"train.teacher_recipe={self.folder}/one/recipe.ini"]
+        weights = "train.class_weights=1, 3, 0.5, 2, 1, 1, 0.25, 1, 1, 2"
+        losses = []
+        for name, ranks, keys in (("pupil", 1, {}), ("pupils", 2, {}), ("pupils-gpus", 2, {"trainer": os.environ["TRAINER_EMULATED"]})):
+            device = "--device=cuda" if keys else "--device=cpu"
+            self.expect(self.run_ranks(ranks, name, device, *teacher, weights, "train.epochs=1", **keys), 0, "teacher: resnet_cifar from")
+            losses.append([step["loss"] for step in self.steps(name)])
+        for several, early, late in ((losses[1], 1e-6, 1e-4), (losses[2], 1e-5, 1e-3)):
+            apart = [abs(a / b - 1) for a, b in zip(several, losses[0], strict=True)]
+            self.assertLess(max(apart[:5]), early)
+            self.assertLess(max(apart), late)
+
+    def test_norms_of_groups(self):
+        """If ranks do not split groups, losses equal those of one rank; running statistics are rank 0's."""
+        settings = ("model.bn_sync=no", "model.ghost_batch=3")
+        self.expect(self.run_ranks(1, "groups", *settings), 0)
+        self.expect(self.run_ranks(2, "groups2", *settings), 0)
+        one, two = ([line["loss"] for line in self.steps(name)] for name in ("groups", "groups2"))
+        self.assertLess(max(abs(a / b - 1) for a, b in zip(one, two, strict=True)), 1e-4)
+        self.assertGreater(max(self.loss_differences("groups")), 1e-3)
+        self.expect(self.run_ranks(4, "few", *settings[:1], "model.ghost_batch=4"), 1, "model.ghost_batch = 4 exceeds the 3 samples")
+
+    def test_micro_batches(self):
+        """All ranks use the same number of micro-batches, determined in planning."""
+        settings = ("data.val=", "data.val_pipeline=", "train.memory_limit=0.006")
+        self.expect(self.run_ranks(2, "too_large", *settings), 1, "are allowed")
+        self.expect(self.run_ranks(2, "found", *settings, "train.accumulate=auto"), 0)
+        parts = self.lines("found")[0]["accumulate"]
+        self.assertGreater(parts, 1)
+        self.expect(self.run_ranks(2, "given", *settings[:2], f"train.accumulate={parts}"), 0)
+        self.check_same("found", "given")
+
+    def test_micro_batches_of_one_rank(self):
+        """Planning fits into memory, but on one rank the steps do not."""
+        trainer = os.environ["TRAINER_EMULATED"]
+        settings = ("--device=cuda", "data.val=", "data.val_pipeline=", "train.epochs=0.5")
+        floats = "data.pipeline=random_crop(48, padding=2) hflip(0.5) to(f32)"
+        fails, fits = 0, 64 << 10
+        while fits - fails > 16:
+            middle = (fails + fits) // 2
+            room = (f"LOADERD_EMULATED_MEMORY={middle << 10}",)
+            failed = self.run_ranks(2, "room", *settings, "--dry-run", last_has=room, trainer=trainer)[1]
+            fails, fits = (middle, fits) if failed else (fails, middle)
+        room = (f"LOADERD_EMULATED_MEMORY={fits << 10}",)
+        done = self.run_ranks(2, "little", *settings, floats, "train.accumulate=auto", last_has=room, trainer=trainer)
+        self.expect(done, 0, "in 2 micro-batches of 3 per device, since larger ones do not fit: another rank has less memory")
+        self.expect(self.run_ranks(2, "much", *settings, floats, "train.accumulate=2", trainer=trainer), 0)
+        self.check_same("little", "much")
+
+
 if __name__ == "__main__":
     if not MPIRUN:
         print("skipped: mpirun was not found (openmpi-bin)")
@@ -361,4 +375,6 @@ if __name__ == "__main__":
     if os.environ.get("HAVE_MPI") != "1":
         print("skipped: the trainer was built without MPI")
         sys.exit(77)
+    if "Variants" not in sys.argv:
+        del Variants
     unittest.main()
