@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree
 
 from loaderd import Writer
 
@@ -184,9 +185,8 @@ class Targets(unittest.TestCase):
         self.assertEqual(result["val_samples"], 43)
         self.assertGreater(result["map"], 0.98)
         summary = self.summary("labels")
-        self.assertEqual({
-key: summary[key] for key in ("map", "f1", "val_samples")}, {
-key: result[key] for key in ("map", "f1", "val_samples")})
+        for key in ("map", "f1", "val_samples"):
+            self.assertEqual(summary[key], result[key], key)
         self.assertEqual(summary["best_map"], max(line["map"] for line in self.lines("labels", "eval")))
         for event in ("step", "epoch", "eval"):
             self.assertNotIn("top1", self.lines("labels", event)[0])
@@ -223,6 +223,28 @@ key: result[key] for key in ("map", "f1", "val_samples")})
                 result = self.check_numbers(loss, *keys)
                 self.assertGreater(result["r2"], 0.8)
                 self.assertEqual(self.summary(loss)["r2"], result["r2"])
+
+    def test_tables_and_plots(self):
+        """metrics.csv and --plot have the metrics of targets, and no panel without values."""
+        for name, keys, metrics, legend in (
+            ("plotted-labels", LABELS, {"mAP %": "map", "micro-F1 %": "f1"}, "mAP {:.2f} %"),
+            ("plotted-numbers", NUMBERS, {"R^2": "r2", "MAE": "mae", "RMSE": "rmse"}, "R^2 {:.4f}"),
+        ):
+            with self.subTest(name):
+                self.trainer(name, *keys, "train.epochs=2", "log.csv=yes")
+                lines = self.lines(name, "eval")
+                with open(f"{self.folder}/{name}/metrics.csv") as file:
+                    rows = [row for row in csv.DictReader(file) if row["event"] == "eval"]
+                self.assertEqual(len(rows), len(lines))
+                for row, line in zip(rows, lines):
+                    for key in metrics.values():
+                        self.assertAlmostEqual(float(row[key]), line[key], delta=1e-5 * abs(line[key]))
+                self.assertEqual(subprocess.run([TRAINER, f"--plot={self.folder}/plot.svg", f"{self.folder}/{name}"]).returncode, 0)
+                texts = [text.text for text in xml.etree.ElementTree.parse(f"{self.folder}/plot.svg").iter("{http://www.w3.org/2000/svg}text")]
+                self.assertEqual([text for text in texts if text in ("loss", "top-1 %", "mAP %", "micro-F1 %", "R^2", "MAE", "RMSE")], ["loss", *metrics])
+                first = lines[-1][next(iter(metrics.values()))]
+                shown = [text for text in texts if text.startswith(f"{self.folder}/{name}: ")]
+                self.assertIn(shown, [[f"{self.folder}/{name}: " + legend.format(first * scale)] for scale in (1, 100)])
 
     def test_one_number(self):
         """One output, and samples without a value, which do not count."""

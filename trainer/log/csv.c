@@ -11,10 +11,27 @@
 #include <unistd.h>
 
 static const char *const csv_columns[] = {
-	"epoch",   "loss",        "loss_mean",       "top1",
-	"top5",    "lr",          "grad_norm",       "loss_scale",
-	"samples", "bad_samples", "skipped_updates", "images_per_second",
-	"mfu",     "data_wait",   "train_seconds",   "seconds",
+	"epoch",
+	"loss",
+	"loss_mean",
+	"top1",
+	"top5",
+	"lr",
+	"grad_norm",
+	"loss_scale",
+	"samples",
+	"bad_samples",
+	"skipped_updates",
+	"images_per_second",
+	"mfu",
+	"data_wait",
+	"train_seconds",
+	"seconds",
+	"map",
+	"f1",
+	"r2",
+	"mae",
+	"rmse",
 };
 
 enum {

@@ -26,13 +26,21 @@ enum { TRAIN, EVAL, KINDS };
 
 enum { PLOT_LINE_MAX = 1 << 16 }; /* bytes; the longest lines contain an error message */
 
-/* The panels. */
+/*
+ * The panels; those without a value are not drawn. The legend shows the last evaluation of the
+ * first one after the loss.
+ */
 static const struct panel {
-	const char *text, *key[KINDS]; /* keys in lines "step" and "eval" */
+	const char *name, *unit, *key[KINDS]; /* keys in lines "step" and "eval" */
 	double scale;
 } panels[] = {
-	{"loss", {"loss_mean", "loss"}, 1},
-	{"top-1 %", {"top1", "top1"}, 100},
+	{"loss", "", {"loss_mean", "loss"}, 1},
+	{"top-1", " %", {"top1", "top1"}, 100},
+	{"mAP", " %", {"", "map"}, 100},
+	{"micro-F1", " %", {"", "f1"}, 100},
+	{"R^2", "", {"", "r2"}, 1},
+	{"MAE", "", {"", "mae"}, 1},
+	{"RMSE", "", {"", "rmse"}, 1},
 };
 
 enum { PANELS = sizeof(panels) / sizeof(panels[0]) };
@@ -193,14 +201,22 @@ static void find_range(struct picture *picture, const struct curves *curves, uns
 	picture->to += picture->to > 0 ? 0 : 1;
 }
 
+static bool panel_has_values(const struct curves *curves, unsigned count, unsigned panel)
+{
+	for (unsigned i = 0; i < count * KINDS; i++)
+		if (curves[i / KINDS].series[panel][i % KINDS].count)
+			return true;
+	return false;
+}
+
 static void draw_panel(FILE *file, const struct curves *curves, unsigned count, unsigned panel,
 		       double top)
 {
 	struct picture picture = {.file = file, .y_min = INFINITY, .y_max = -INFINITY, .top = top};
+	char text[32];
 	find_range(&picture, curves, count, panel);
-	if (picture.y_min > picture.y_max)
-		return;
-	picture_begin(&picture, "epoch", panels[panel].text);
+	snprintf(text, sizeof(text), "%s%s", panels[panel].name, panels[panel].unit);
+	picture_begin(&picture, "epoch", text);
 	for (unsigned i = 0; i < count * KINDS; i++) {
 		unsigned run = i % count, kind = i / count;
 		const struct series *series = &curves[run].series[panel][kind];
@@ -213,25 +229,41 @@ static void draw_panel(FILE *file, const struct curves *curves, unsigned count, 
 	picture_end(&picture);
 }
 
+static void draw_legend(FILE *file, unsigned row, const struct curves *curves, const char *folder)
+{
+	char text[512];
+	unsigned panel = 1;
+	while (panel < PANELS && !curves->series[panel][EVAL].count)
+		panel++;
+	if (panel < PANELS) {
+		const struct series *series = &curves->series[panel][EVAL];
+		snprintf(text, sizeof(text), "%.450s: %s %.*f%s", folder, panels[panel].name,
+			 panels[panel].scale == 1 ? 4 : 2, series->y[series->count - 1],
+			 panels[panel].unit);
+	} else {
+		snprintf(text, sizeof(text), "%s", folder);
+	}
+	picture_legend(file, row, svg_colors[row % SVG_COLORS], text);
+}
+
 static void draw(FILE *file, const struct curves *curves, const char *const *folders,
 		 unsigned count)
 {
-	double top = picture_open(file, PANELS, count + 1);
-	for (unsigned i = 0; i < count; i++) {
-		const struct series *top1 = &curves[i].series[1][EVAL];
-		char text[512];
-		if (top1->count)
-			snprintf(text, sizeof(text), "%.480s: top-1 %.2f %%", folders[i],
-				 top1->y[top1->count - 1]);
-		else
-			snprintf(text, sizeof(text), "%s", folders[i]);
-		picture_legend(file, i, svg_colors[i % SVG_COLORS], text);
-	}
+	unsigned drawn = 0;
+	for (unsigned i = 0; i < PANELS; i++)
+		drawn += panel_has_values(curves, count, i);
+	double top = picture_open(file, drawn, count + 1);
+	for (unsigned i = 0; i < count; i++)
+		draw_legend(file, i, &curves[i], folders[i]);
 	picture_note(file, count,
 		     "thin: training, mean since the previous line of the log; thick, with dots: "
 		     "evaluation");
-	for (unsigned i = 0; i < PANELS; i++, top = picture_next_top(top))
+	for (unsigned i = 0; i < PANELS; i++) {
+		if (!panel_has_values(curves, count, i))
+			continue;
 		draw_panel(file, curves, count, i, top);
+		top = picture_next_top(top);
+	}
 	picture_close(file);
 }
 
