@@ -99,8 +99,8 @@ static struct times run(struct packimg_decoder *decoder, struct raster_resampler
 		struct packimg_region region;
 		struct packimg_error error;
 
-		if (geometry_make(pipeline, sample->width, sample->height, SEED, 0, i, &geometry,
-				  NULL) < 0 ||
+		if (geometry_make(pipeline, sample->width, sample->height, SEED, 0, i, NULL,
+				  &geometry, NULL) < 0 ||
 		    raster_resampler_begin(resampler, &geometry, sample->width, sample->height,
 					   bilinear, &region) < 0)
 			fail("no crop");

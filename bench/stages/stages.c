@@ -45,8 +45,8 @@ static bool crop_fill(struct crop *crop, const struct pipeline *parsed)
 	if (sample->codec != PACKIMG_CODEC_JPEG || sample->orientation != 1 ||
 	    sample->width < SIDE_MIN || sample->height < SIDE_MIN ||
 	    jpeg_frame_parse(sample->data, sample->data_size, &frame) < 0 ||
-	    geometry_make(parsed, sample->width, sample->height, SEED, 0, sample->index, &geometry,
-			  NULL) < 0)
+	    geometry_make(parsed, sample->width, sample->height, SEED, 0, sample->index, NULL,
+			  &geometry, NULL) < 0)
 		return false;
 	crop->part = (struct turbo_crop){
 		.data = sample->data,

@@ -57,18 +57,23 @@ int pipeline_check_no_boxes(const struct pipeline *pipeline, struct pipeline_err
 	return 0;
 }
 
+void pipeline_scratch_boxes(struct pipeline_scratch *scratch, const struct frame_boxes *boxes)
+{
+	scratch->boxes = boxes ? *boxes : (struct frame_boxes){0};
+}
+
 /*
  * Computes the geometry of a sample. Checks that it ends with the size of finished samples, for
  * which `output` has room.
  */
-static int frame_geometry(const struct pipeline *pipeline, const struct packimg_sample *sample,
-			  uint64_t seed, uint64_t epoch, struct geometry *geometry,
-			  struct packimg_error *error)
+static int frame_geometry(const struct pipeline *pipeline, const struct pipeline_scratch *scratch,
+			  const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
+			  struct geometry *geometry, struct packimg_error *error)
 {
 	struct pipeline_error reason;
 	struct pipeline_shape shape;
 	int r = geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,
-			      geometry, &reason);
+			      &scratch->boxes, geometry, &reason);
 
 	if (r < 0)
 		return sample_explain(error, r, sample, "%s", reason.text);
@@ -145,7 +150,7 @@ int pipeline_apply_raster(const struct pipeline *pipeline, struct pipeline_scrat
 			"has a mask or raster of %u x %u pixels, but an image of %u x "
 			"%u",
 			raster->width, raster->height, form->width, form->height);
-	int r = frame_geometry(pipeline, raster, seed, epoch, &geometry, error);
+	int r = frame_geometry(pipeline, scratch, raster, seed, epoch, &geometry, error);
 
 	if (r == 0)
 		r = run_raster(scratch, &geometry, raster, form, output, error);
@@ -156,14 +161,16 @@ int pipeline_apply_raster(const struct pipeline *pipeline, struct pipeline_scrat
 	return r;
 }
 
-int pipeline_apply_coordinates(const struct pipeline *pipeline, uint64_t index, uint32_t width,
-			       uint32_t height, const struct coordinates *coordinates,
-			       uint64_t seed, uint64_t epoch, float *rows, size_t count,
-			       uint8_t *keep, struct packimg_error *error)
+int pipeline_apply_coordinates(const struct pipeline *pipeline,
+			       const struct pipeline_scratch *scratch, uint64_t index,
+			       uint32_t width, uint32_t height,
+			       const struct coordinates *coordinates, uint64_t seed, uint64_t epoch,
+			       float *rows, size_t count, uint8_t *keep,
+			       struct packimg_error *error)
 {
 	const struct packimg_sample sample = {.index = index, .width = width, .height = height};
 	struct geometry geometry;
-	int r = frame_geometry(pipeline, &sample, seed, epoch, &geometry, error);
+	int r = frame_geometry(pipeline, scratch, &sample, seed, epoch, &geometry, error);
 
 	if (r == 0)
 		coordinates_apply(&geometry, width, height, coordinates, rows, count, keep);

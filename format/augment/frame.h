@@ -1,8 +1,9 @@
 /*
  * What belongs to the image of a sample and shares its frame, the upright pixel grid: masks,
  * rasters, boxes, keypoints and polygons. Makes them follow the image through a pipeline, by the
- * same random decisions, because these depend only on (seed, epoch, sample index). The image itself
- * is made by pipeline_apply(), in any order with these. A pipeline_scratch belongs to one thread.
+ * same random decisions, because these depend only on (seed, epoch, sample index) and, with
+ * random_iou_crop, the sample's boxes. The image itself is made by pipeline_apply(), in any order
+ * with these. A pipeline_scratch belongs to one thread.
  */
 #pragma once
 
@@ -42,6 +43,15 @@ int pipeline_check_values(const struct pipeline *pipeline, const struct schema *
 int pipeline_value_fill(const struct pipeline_value *named, enum schema_element element,
 			uint8_t ret_fill[4]);
 
+/*
+ * Sets *ret_number to the number in the schema of the boxes by which random_iou_crop chooses, -1 if
+ * the pipeline has no such step: those that it names, or the only ones in the frame of the first
+ * image. -EINVAL, with the position of the step, unless there is exactly one such value. error may
+ * be NULL.
+ */
+int pipeline_find_boxes(const struct pipeline *pipeline, const struct schema *schema,
+			int *ret_number, struct pipeline_error *error);
+
 /* A mask or raster as the schema describes it. */
 struct frame_raster {
 	uint32_t width, height; /* of the sample's image: upright pixels */
@@ -77,6 +87,21 @@ struct coordinates {
 	uint32_t value;            /* its bit among pipeline_values(); 0 if it is not named */
 };
 
+/* The boxes of a sample, by which random_iou_crop chooses. Memory of the caller's. */
+struct frame_boxes {
+	struct coordinates form;
+	const float *rows; /* as stored */
+	size_t count;
+	float *corners; /* room for four floats a box, which transforms use */
+};
+
+/*
+ * Gives the boxes of the sample of which images and values are made next, for a pipeline with
+ * random_iou_crop; NULL for a sample without boxes, which the step leaves as it is. Nobody else may
+ * change them until the last of these is made: all have to follow the same crop.
+ */
+void pipeline_scratch_boxes(struct pipeline_scratch *scratch, const struct frame_boxes *boxes);
+
 /* Returns the floats of a row; 0 if the functions below cannot move such a value. */
 size_t coordinates_row(const struct coordinates *coordinates);
 /*
@@ -84,10 +109,12 @@ size_t coordinates_row(const struct coordinates *coordinates);
  * apply/coordinates.h. Sets keep[i] to 0 if the pipeline drops box i, else to 1; keep may be NULL.
  * Returns the errors of pipeline_apply() that concern the geometry.
  */
-int pipeline_apply_coordinates(const struct pipeline *pipeline, uint64_t index, uint32_t width,
-			       uint32_t height, const struct coordinates *coordinates,
-			       uint64_t seed, uint64_t epoch, float *rows, size_t count,
-			       uint8_t *keep, struct packimg_error *error);
+int pipeline_apply_coordinates(const struct pipeline *pipeline,
+			       const struct pipeline_scratch *scratch, uint64_t index,
+			       uint32_t width, uint32_t height,
+			       const struct coordinates *coordinates, uint64_t seed, uint64_t epoch,
+			       float *rows, size_t count, uint8_t *keep,
+			       struct packimg_error *error);
 
 /*
  * Drops the rows of `row_size` bytes whose keep[i] is 0, and keeps the order of the others: for the

@@ -1,4 +1,5 @@
 #include "format/augment/frame.h"
+#include "format/augment/grammar/transforms.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -90,5 +91,73 @@ int pipeline_check_values(const struct pipeline *pipeline, const struct schema *
 		if (r < 0)
 			return r;
 	}
+	return 0;
+}
+
+static bool is_boxes_of_image(const struct schema *schema, unsigned value)
+{
+	int frame = schema_frame(schema, value);
+
+	return schema->values[value].role == SCHEMA_BOXES && frame >= 0 &&
+	       frame == schema_stored(schema, SCHEMA_IN_INDEX, 0);
+}
+
+/* Returns the number of the only boxes in the frame of the first image, or -EINVAL. */
+static int find_only_boxes(const struct schema *schema, int position, struct pipeline_error *error)
+{
+	unsigned found = schema->count;
+
+	for (unsigned i = 0; i < schema->count; i++) {
+		if (!is_boxes_of_image(schema, i))
+			continue;
+		if (found < schema->count)
+			return refuse_step(
+				error, position,
+				"random_iou_crop chooses by one value of boxes, and the dataset "
+				"has several: name one, as in '%s: random_iou_crop'",
+				schema->values[found].name);
+		found = i;
+	}
+	if (found == schema->count)
+		return refuse_step(error, position,
+				   "random_iou_crop chooses by boxes, and the dataset has none of "
+				   "its image: pack a value of role boxes, or crop without "
+				   "boxes, as random_resized_crop does");
+	return (int)found;
+}
+
+int pipeline_find_boxes(const struct pipeline *pipeline, const struct schema *schema,
+			int *ret_number, struct pipeline_error *error)
+{
+	const struct transform *crop = pipeline_iou_crop(pipeline);
+	int number;
+
+	if (!crop) {
+		*ret_number = -1;
+		return 0;
+	}
+	if (crop->values) {
+		const char *name = pipeline->values[__builtin_ctz(crop->values)].name;
+
+		number = schema_find(schema, name);
+		if (number < 0 || !is_boxes_of_image(schema, (unsigned)number))
+			return refuse_step(error, crop->position,
+					   "random_iou_crop chooses by boxes of the first image, "
+					   "and \"%s\" is none of these",
+					   name);
+	} else {
+		number = find_only_boxes(schema, crop->position, error);
+		if (number < 0)
+			return number;
+	}
+	const struct schema_value *boxes = &schema->values[number];
+
+	if (coordinates_row(&(struct coordinates){.role = boxes->role, .format = boxes->format}) ==
+	    0)
+		return refuse_step(error, crop->position,
+				   "random_iou_crop chooses by boxes xyxy, xywh or cxcywh, and "
+				   "\"%s\" has another format",
+				   boxes->name);
+	*ret_number = number;
 	return 0;
 }

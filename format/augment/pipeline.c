@@ -229,7 +229,7 @@ static int pipeline_make(const struct pipeline *pipeline, struct pipeline_scratc
 	if (r < 0)
 		return r;
 	r = geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,
-			  &geometry, &reason);
+			  &scratch->boxes, &geometry, &reason);
 	if (r < 0)
 		return sample_explain(error, r, sample, "%s", reason.text);
 	if (pipeline->defers)
@@ -284,7 +284,7 @@ static bool ahead_part(const struct pipeline *pipeline, const struct packimg_sam
 	pipeline_shape(pipeline, epoch, &shape);
 	return check_sample(pipeline, sample, &shape, NULL) == 0 &&
 	       geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,
-			     &geometry, &reason) == 0 &&
+			     NULL, &geometry, &reason) == 0 &&
 	       stage_batched_decode(&geometry.stages[0], sample, ret_part);
 }
 
@@ -296,6 +296,9 @@ uint32_t pipeline_batched_decode(const struct pipeline *pipeline, struct pipelin
 	struct packimg_ahead parts[PACKIMG_AHEAD_MAX];
 	uint32_t gain = 0, taken = 0;
 
+	/* The boxes that choose the part to decode are not known yet. */
+	if (count > 0 && pipeline_iou_crop(pipeline))
+		count = 0;
 	for (uint32_t i = 0; i < count && gain < PACKIMG_AHEAD_MAX; i++)
 		if (packimg_sample_unindexed(&samples[i]))
 			gaining[gain++] = &samples[i];

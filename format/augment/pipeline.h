@@ -17,7 +17,7 @@
  *
  * Transforms without names act on the image and on everything in its frame (frame.h), with the same
  * random decisions; geometry and changes of pixels therefore take no names. fill and filter need
- * them, and steps for boxes may have them.
+ * them; steps for boxes, and random_iou_crop, which chooses by boxes, may have them.
  *
  * normalize, to, layout and channels set the format of the finished sample. They come after the
  * other transforms, in any order, each at most once. Only random_erasing and cutout may follow
@@ -42,7 +42,8 @@
  *
  * A parsed pipeline is immutable and shared by all threads (call the pipeline_fix_ functions and
  * pipeline_defer() before sharing it). Every random decision depends only on (seed, epoch, sample
- * index), so a sample's bytes do not depend on threads, instruction set or history.
+ * index), and that of random_iou_crop on the sample's boxes (frame.h), so a sample's bytes do not
+ * depend on threads, instruction set or history.
  */
 #pragma once
 

@@ -14,7 +14,7 @@ static const struct row {
 	bool alternatives;
 	struct parameter parameters[PARAMETERS_MAX];
 } rows[] = {
-#define GEOMETRY(constant, where, name, text, size, geometry, ...)                                 \
+#define GEOMETRY(constant, where, name, text, size, geometry, set, ...)                            \
 	{name, text, false, {__VA_ARGS__}},
 #define BOXES(constant, name, text, step, ...)              {name, text, false, {__VA_ARGS__}},
 #define PIXELS(constant, where, name, text, set, draw, ...) {name, text, false, {__VA_ARGS__}},
@@ -42,6 +42,7 @@ static const char *const forms[] = {
 	[VALUE_SPREAD] = "N or LOW:HIGH",
 	[VALUE_COLOUR] = "N or R:G:B",
 	[VALUE_PAIR] = "N or X:Y",
+	[VALUE_LIST] = "N or N:N:...",
 	[VALUE_SHEAR] = "N, LOW:HIGH or LOW:HIGH:LOW:HIGH",
 	[VALUE_WORD] = "",
 };
@@ -57,6 +58,12 @@ static void write_default(const struct parameter *parameter, char text[TRANSFORM
 		for (int i = 0; i < (int)otherwise[0]; i++)
 			words = strchr(words, '|') + 1;
 		snprintf(text, TRANSFORM_DEFAULT_MAX, "%.*s", (int)strcspn(words, "|"), words);
+	} else if (parameter->type == VALUE_LIST) {
+		int used = 0;
+
+		for (unsigned i = 0; i < parameter->otherwise_count; i++)
+			used += snprintf(text + used, (size_t)(TRANSFORM_DEFAULT_MAX - used),
+					 "%s%.5g", i ? ":" : "", otherwise[i]);
 	} else if (parameter->type == VALUE_RANGE || parameter->type == VALUE_PAIR ||
 		   otherwise[1]) {
 		snprintf(text, TRANSFORM_DEFAULT_MAX, "%.5g:%.5g", otherwise[0], otherwise[1]);

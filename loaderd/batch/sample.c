@@ -27,11 +27,6 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 	times->read += ticks_since(start);
 	if (r < 0)
 		return r;
-	r = pipeline_apply(batcher->options.pipeline, thread->scratch, &sample,
-			   order_copy_seed(batcher->options.order.seed, copy), work->epoch,
-			   work->images + i * work->shape.sample_size, &times->stages, error);
-	if (r < 0)
-		return r;
 	const struct value_origin origin = {
 		.dataset = dataset,
 		.sample = &sample,
@@ -45,7 +40,15 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 		.bytes = &thread->value_bytes,
 		.image_bytes = &thread->image_bytes,
 		.box_bytes = &thread->box_bytes,
+		.crop_bytes = &thread->crop_bytes,
 	};
+	r = values_crop_boxes(&batcher->options.values, &origin, error);
+	if (r < 0)
+		return r;
+	r = pipeline_apply(origin.pipeline, origin.scratch, &sample, origin.seed, origin.epoch,
+			   work->images + i * work->shape.sample_size, &times->stages, error);
+	if (r < 0)
+		return r;
 	return values_put(&batcher->options.values, &origin, &batcher->ring.layout, work->slot, i,
 			  error);
 }
@@ -102,6 +105,7 @@ void batcher_forget_buffers(struct batcher_thread *thread)
 	io_buffer_deinit(&thread->value_bytes);
 	io_buffer_deinit(&thread->image_bytes);
 	io_buffer_deinit(&thread->box_bytes);
+	io_buffer_deinit(&thread->crop_bytes);
 	for (uint32_t i = 0; i < PACKIMG_AHEAD_MAX; i++)
 		io_buffer_deinit(&thread->kept_bytes[i]);
 	thread->kept_count = 0;

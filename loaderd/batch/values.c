@@ -383,10 +383,10 @@ static int move_rows(const struct value *value, const struct value_origin *origi
 		return 0;
 	if (r < 0)
 		return r;
-	return pipeline_apply_coordinates(origin->pipeline, origin->sample->index, width, height,
-					  &value->coordinates, origin->seed, origin->epoch,
-					  (float *)(section + first + i * place->stride), count,
-					  NULL, error);
+	return pipeline_apply_coordinates(
+		origin->pipeline, origin->scratch, origin->sample->index, width, height,
+		&value->coordinates, origin->seed, origin->epoch,
+		(float *)(section + first + i * place->stride), count, NULL, error);
 }
 
 /* Sets the message for an error of put_field() or copy_boxes(). */
@@ -424,11 +424,12 @@ static void explain(int r, const struct value_origin *origin, const struct value
 }
 
 /*
- * Copies a sample's boxes to the thread's buffer, where nobody else changes them, with room for a
- * byte for each box behind them.
+ * Copies a sample's boxes to one of the thread's buffers, where nobody else changes them, with room
+ * for `behind` bytes for each box behind them.
  */
 static int copy_boxes(const struct value *boxes, const struct value_origin *origin,
-		      struct packimg_value *stored, float **ret_rows)
+		      struct io_buffer *buffer, size_t behind, struct packimg_value *stored,
+		      float **ret_rows)
 {
 	const struct dataset *dataset = origin->dataset;
 	int r = find_value(boxes, origin, stored);
@@ -439,7 +440,7 @@ static int copy_boxes(const struct value *boxes, const struct value_origin *orig
 	if (stored->size % boxes->row != 0)
 		return -EBADMSG;
 	uint8_t *bytes =
-		io_buffer_take(origin->box_bytes, stored->size + stored->size / boxes->row + 1);
+		io_buffer_take(buffer, stored->size + stored->size / boxes->row * behind + 1);
 	if (!bytes)
 		return -ENOMEM;
 	*ret_rows = (float *)bytes;
@@ -448,6 +449,27 @@ static int copy_boxes(const struct value *boxes, const struct value_origin *orig
 				    stored->size);
 	if (stored->size > 0)
 		copy_once(bytes, stored->bytes, stored->size);
+	return 0;
+}
+
+int values_crop_boxes(const struct value_table *values, const struct value_origin *origin,
+		      struct packimg_error *error)
+{
+	const struct value *value = &values->crop_boxes;
+	struct frame_boxes boxes = {.form = value->coordinates};
+	struct packimg_value stored = {0};
+	float *rows;
+	if (!values->crops_by_boxes)
+		return 0;
+	int r = copy_boxes(value, origin, origin->crop_bytes, 4 * sizeof(float), &stored, &rows);
+	if (r < 0) {
+		explain(r, origin, value, &stored, error);
+		return r;
+	}
+	boxes.rows = rows;
+	boxes.count = stored.size / value->row;
+	boxes.corners = rows + stored.size / sizeof(*rows);
+	pipeline_scratch_boxes(origin->scratch, &boxes);
 	return 0;
 }
 
@@ -461,7 +483,7 @@ static int sanitize(const struct value *boxes, const struct value_origin *origin
 	struct packimg_value stored = {0};
 	uint32_t width, height;
 	float *rows;
-	int r = copy_boxes(boxes, origin, &stored, &rows);
+	int r = copy_boxes(boxes, origin, origin->box_bytes, 1, &stored, &rows);
 	if (r < 0) {
 		explain(r, origin, boxes, &stored, error);
 		return r;
@@ -473,9 +495,9 @@ static int sanitize(const struct value *boxes, const struct value_origin *origin
 		return r;
 	*ret_keep = keep;
 	*ret_count = count;
-	return pipeline_apply_coordinates(origin->pipeline, origin->sample->index, width, height,
-					  &boxes->coordinates, origin->seed, origin->epoch, rows,
-					  count, keep, error);
+	return pipeline_apply_coordinates(origin->pipeline, origin->scratch, origin->sample->index,
+					  width, height, &boxes->coordinates, origin->seed,
+					  origin->epoch, rows, count, keep, error);
 }
 
 /*

@@ -66,6 +66,9 @@ struct value_table {
 	/* Boxes of which the pipeline may drop rows, delivered themselves or not: VALUE_FIELD. */
 	uint32_t box_count;
 	struct value boxes[RING_SECTIONS_MAX];
+	/* Boxes by which the pipeline chooses a crop, delivered themselves or not: VALUE_FIELD. */
+	bool crops_by_boxes;
+	struct value crop_boxes;
 	struct value values[RING_SECTIONS_MAX];
 };
 
@@ -82,7 +85,8 @@ struct value_origin {
 	/* the thread's buffers, for unmapped datasets: of a field's value, and of a further image
 	 */
 	struct io_buffer *bytes, *image_bytes;
-	struct io_buffer *box_bytes; /* of boxes, and a byte for each box */
+	struct io_buffer *box_bytes;  /* of boxes, and a byte for each box */
+	struct io_buffer *crop_bytes; /* of boxes that choose the crop, and their corners */
 };
 
 /* Begins a table with what every feed delivers: image, label, sample number and flags. */
@@ -105,6 +109,12 @@ size_t values_picture_size(const struct value *value, const struct pipeline_shap
 void values_extents(const struct value_table *values, const struct ring_geometry *layout,
 		    const struct pipeline_shape *image, uint32_t samples, uint32_t count,
 		    struct ring_extent *ret_extents);
+/*
+ * Copies the boxes by which the pipeline chooses a crop, and gives them to the scratch. Call it
+ * inside the dataset's guard, before pipeline_apply(). Errors as of values_put().
+ */
+int values_crop_boxes(const struct value_table *values, const struct value_origin *origin,
+		      struct packimg_error *error);
 /*
  * Makes a sample's values, except its first image, at index i of a slot. What is in the frame of an
  * image follows it through the pipeline. Call it inside the dataset's guard. Returns -EBADMSG if a

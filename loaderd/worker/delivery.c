@@ -487,6 +487,49 @@ static int check_boxes(const struct batcher_options *options, struct refusal *re
 	return -EINVAL;
 }
 
+/* Returns the name of a value that is in the frame of a further image, NULL if none is. */
+static const char *of_further_image(const struct value_table *values)
+{
+	for (uint32_t v = 0; v < values->count; v++) {
+		const struct value *value = &values->values[v];
+		if (value->frame >= VALUE_FURTHER_IMAGE ||
+		    (value->source == VALUE_PICTURE && value->channels == 0))
+			return value->name;
+	}
+	return NULL;
+}
+
+/* Chooses the boxes that the pipeline needs to choose a crop. */
+static int choose_crop_boxes(const Loaderd__OpenFeed *request, const struct config *config,
+			     struct batcher_options *options, struct refusal *refusal)
+{
+	const struct schema *schema = packimg_schema(options->dataset->image);
+	struct value_table *values = &options->values;
+	struct pipeline_error error;
+	int number;
+	if (pipeline_find_boxes(options->pipeline, schema, &number, &error) < 0) {
+		refuse_request(refusal, EINVAL, "pipeline", "at byte %d: %s", error.position,
+			       error.text);
+		refusal->position = error.position;
+		return -EINVAL;
+	}
+	if (number < 0)
+		return 0;
+	const struct schema_value *boxes = &schema->values[number];
+	const char *other = of_further_image(values);
+	if (other)
+		return refuse_request(
+			refusal, EINVAL, "values",
+			"value \"%.100s\": random_iou_crop crops by the boxes \"%.100s\" "
+			"of the first image, and this belongs to another image; leave it "
+			"out, or use random_resized_crop",
+			other, boxes->name);
+	int r = pick_value(request, config, options->dataset, boxes, &values->crop_boxes, refusal);
+	r = r ?: set_frame(options, schema, (unsigned)number, &values->crop_boxes, refusal);
+	values->crops_by_boxes = true;
+	return r;
+}
+
 int delivery_choose(const Loaderd__OpenFeed *request, const struct config *config,
 		    struct batcher_options *options, struct refusal *refusal)
 {
@@ -495,6 +538,7 @@ int delivery_choose(const Loaderd__OpenFeed *request, const struct config *confi
 			? choose_values(request, config, options, &options->values, refusal)
 			: choose_fields(request, config, options, &options->values, refusal);
 	r = r ?: check_names(options, refusal);
+	r = r ?: choose_crop_boxes(request, config, options, refusal);
 	return r < 0 ? r : check_boxes(options, refusal);
 }
 

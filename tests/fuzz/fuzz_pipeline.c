@@ -127,16 +127,18 @@ static void check_mask(const struct geometry *geometry, uint32_t width, uint32_t
 	free(output);
 }
 
-/* Boxes of any bytes stay finite and are never reversed. */
-static void check_boxes(const struct geometry *geometry, uint32_t width, uint32_t height)
-{
-	float boxes[][4] = {{NAN, 1, 2, 3},      {-3e38f, -3e38f, 3e38f, 3e38f},
-			    {1e-40f, 0, 1, 1},   {9, 9, 0, 0},
-			    {0, 0, INFINITY, 1}, {0, 0, (float)width, (float)height}};
-	const size_t count = sizeof(boxes) / sizeof(*boxes);
-	struct coordinates xyxy = {SCHEMA_BOXES, SCHEMA_XYXY, width % 2};
-	uint8_t keep[sizeof(boxes) / sizeof(*boxes)];
+enum { BOXES = 7 };
 
+/* Boxes of any bytes stay finite and are never reversed. */
+static void check_boxes(const struct geometry *geometry, const struct frame_boxes *given,
+			uint32_t width, uint32_t height)
+{
+	float boxes[BOXES][4];
+	const size_t count = BOXES;
+	struct coordinates xyxy = given->form;
+	uint8_t keep[BOXES];
+
+	memcpy(boxes, given->rows, sizeof(boxes));
 	coordinates_apply(geometry, width, height, &xyxy, boxes[0], count, keep);
 	for (size_t i = 0; i < count; i++)
 		check(keep[i] <= 1 && isfinite(boxes[i][0]) && isfinite(boxes[i][1]) &&
@@ -150,10 +152,18 @@ static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint
 	struct pipeline_error error;
 	struct pipeline_shape shape;
 	struct geometry geometry;
+	const float rows[BOXES][4] = {{NAN, 1, 2, 3},          {-3e38f, -3e38f, 3e38f, 3e38f},
+				      {1e-40f, 0, 1, 1},       {9, 9, 0, 0},
+				      {0, 0, INFINITY, 1},     {0, 0, (float)width, (float)height},
+				      {0.3f, 0.4f, 0.6f, 0.7f}};
+	float corners[BOXES][4];
+	const struct frame_boxes boxes = {
+		{SCHEMA_BOXES, SCHEMA_XYXY, width % 2, epoch % 2}, rows[0], BOXES, corners[0]};
 
 	pipeline_shape(pipeline, epoch, &shape);
 	check(shape.sample_size <= pipeline_sample_size_max(pipeline));
-	if (geometry_make(pipeline, width, height, 1, epoch, width, &geometry, &error) < 0) {
+	if (geometry_make(pipeline, width, height, 1, epoch, width, &boxes, &geometry, &error) <
+	    0) {
 		check(memchr(error.text, 0, sizeof(error.text)) && error.text[0]);
 		return;
 	}
@@ -177,7 +187,7 @@ static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint
 		check_axis(&stage->y, i ? stage[-1].y.count : height,
 			   next ? next->y.source : shape.height);
 	}
-	check_boxes(&geometry, width, height);
+	check_boxes(&geometry, &boxes, width, height);
 	if (check_steps(&geometry, width, height, &shape) <= EFFECT_PIXELS_MAX) {
 		check_mask(&geometry, width, height, &shape, false);
 		check_mask(&geometry, width, height, &shape, true);
@@ -196,7 +206,7 @@ static void check_deferred(const struct pipeline *pipeline, uint32_t width, uint
 	uint32_t finished_width, finished_height;
 
 	pipeline_shape(pipeline, epoch, &shape);
-	if (geometry_make(pipeline, width, height, 1, epoch, width, &geometry, NULL) < 0)
+	if (geometry_make(pipeline, width, height, 1, epoch, width, NULL, &geometry, NULL) < 0)
 		return;
 	check(geometry.stage_count >= 2 && geometry.stage_count <= PIPELINE_TRANSFORMS_MAX + 2);
 	defer_take(&geometry, &deferred);

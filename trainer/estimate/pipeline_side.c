@@ -72,7 +72,8 @@ uint32_t pipeline_side(const char *pipeline)
 		} else if (is(name, length, "resize")) {
 			side = size_argument(arguments, size, &both);
 			side = both ? side : 0;
-		} else if (is(name, length, "pad") || is(name, length, "random_zoom_out")) {
+		} else if (is(name, length, "pad") || is(name, length, "random_zoom_out") ||
+			   is(name, length, "random_iou_crop")) {
 			side = 0;
 		}
 	}

@@ -1,4 +1,5 @@
 #include "format/augment/apply/coordinates.h"
+#include "format/augment/apply/iou_crop.h"
 
 #include <math.h>
 #include <string.h>
@@ -153,9 +154,21 @@ static struct box box_warp(const struct geometry *geometry, const struct geometr
 	return around;
 }
 
+static bool box_is_shown(const struct geometry_step *step, const struct box *box)
+{
+	const struct iou_window window = {step->x, step->y, step->width, step->height};
+	const float corners[4] = {box->low.x, box->low.y, box->high.x, box->high.y};
+
+	return iou_window_shows_centre(&window, corners);
+}
+
 static void box_step(const struct geometry *geometry, const struct geometry_step *step,
 		     struct box *box)
 {
+	if (step->by_centre && !box_is_shown(step, box)) {
+		*box = (struct box){0};
+		return;
+	}
 	if (step->kind == GEOMETRY_STEP_WARP) {
 		*box = box_warp(geometry, step, box);
 	} else {
@@ -194,9 +207,10 @@ static bool box_is_sane(const struct geometry_step *step, const struct box *box)
 	       box->high.x <= (float)step->width && box->high.y <= (float)step->height;
 }
 
-/* Returns false if a step drops the box. */
-static bool box_apply(const struct geometry *geometry, const struct frame *frame,
-		      const struct coordinates *coordinates, float *row)
+/* Makes a box of pixels of a row and moves it. Returns false if a step drops it. */
+static bool box_move(const struct geometry *geometry, const struct frame *frame,
+		     const struct coordinates *coordinates, const float *row, struct box *ret_box,
+		     bool *ret_changes)
 {
 	struct box box = box_load(coordinates->format, row);
 	bool changes = box_mend(&box), stays = true;
@@ -215,6 +229,18 @@ static bool box_apply(const struct geometry *geometry, const struct frame *frame
 		box_step(geometry, step, &box);
 		changes = true;
 	}
+	*ret_box = box;
+	*ret_changes = changes;
+	return stays;
+}
+
+/* Returns false if a step drops the box. */
+static bool box_apply(const struct geometry *geometry, const struct frame *frame,
+		      const struct coordinates *coordinates, float *row)
+{
+	struct box box;
+	bool changes, stays = box_move(geometry, frame, coordinates, row, &box, &changes);
+
 	/* A box that does not move keeps its bytes. */
 	if (!changes)
 		return stays;
@@ -254,19 +280,51 @@ static void point_apply(const struct geometry *geometry, const struct frame *fra
 	row[1] = point.y;
 }
 
+/* Returns the factors of coordinates for a sample of width x height pixels. */
+static struct frame frame_of(const struct geometry *geometry, uint32_t width, uint32_t height,
+			     const struct coordinates *coordinates)
+{
+	const struct geometry_step *last =
+		geometry->step_count ? &geometry->steps[geometry->step_count - 1] : NULL;
+
+	if (!coordinates->normalized)
+		return (struct frame){1, 1, 1, 1};
+	return (struct frame){(float)width, (float)height, (float)(last ? last->width : width),
+			      (float)(last ? last->height : height)};
+}
+
+size_t coordinates_corners(const struct geometry *geometry, uint32_t width, uint32_t height,
+			   const struct frame_boxes *boxes)
+{
+	struct frame frame = frame_of(geometry, width, height, &boxes->form);
+	size_t row = coordinates_row(&boxes->form), kept = 0;
+
+	for (size_t i = 0; i < boxes->count; i++) {
+		struct box box;
+		bool changes;
+
+		if (!box_move(geometry, &frame, &boxes->form, boxes->rows + i * row, &box,
+			      &changes))
+			continue;
+		/* once more: a step may have overflowed */
+		box_mend(&box);
+		float *corners = boxes->corners + 4 * kept++;
+
+		corners[0] = box.low.x;
+		corners[1] = box.low.y;
+		corners[2] = box.high.x;
+		corners[3] = box.high.y;
+	}
+	return kept;
+}
+
 void coordinates_apply(const struct geometry *geometry, uint32_t width, uint32_t height,
 		       const struct coordinates *coordinates, float *rows, size_t count,
 		       uint8_t *keep)
 {
-	const struct geometry_step *last =
-		geometry->step_count ? &geometry->steps[geometry->step_count - 1] : NULL;
+	struct frame frame = frame_of(geometry, width, height, coordinates);
 	size_t row = coordinates_row(coordinates);
-	struct frame frame = {1, 1, 1, 1};
 
-	if (coordinates->normalized)
-		frame = (struct frame){(float)width, (float)height,
-				       (float)(last ? last->width : width),
-				       (float)(last ? last->height : height)};
 	for (size_t i = 0; i < count; i++, rows += row) {
 		bool stays = true;
 

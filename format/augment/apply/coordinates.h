@@ -3,6 +3,7 @@
  * belong, step by step as torchvision 0.29 does (transforms.v2.functional: crop_, pad_, resize_,
  * horizontal_flip_, vertical_flip_, affine_ and rotate_ of bounding_boxes and keypoints). Crops,
  * pads and warps clip boxes to the frame; a warped box becomes the smallest box around its corners.
+ * random_iou_crop makes boxes whose centre it does not show four zeros, as RandomIoUCrop does.
  *
  * Arithmetic is in f32, in torchvision's order and without contraction, so every machine and
  * instruction set gives the same bytes. They equal torchvision's but for the last bits of xywh and
@@ -28,3 +29,10 @@
 void coordinates_apply(const struct geometry *geometry, uint32_t width, uint32_t height,
 		       const struct coordinates *coordinates, float *rows, size_t count,
 		       uint8_t *keep);
+
+/*
+ * Moves boxes of a sample of width x height pixels through the steps so far, and writes left, top,
+ * right and bottom of those that no step drops to boxes->corners. Returns their number.
+ */
+size_t coordinates_corners(const struct geometry *geometry, uint32_t width, uint32_t height,
+			   const struct frame_boxes *boxes);

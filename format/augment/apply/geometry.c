@@ -1,4 +1,6 @@
 #include "format/augment/apply/geometry.h"
+#include "format/augment/apply/coordinates.h"
+#include "format/augment/apply/iou_crop.h"
 #include "format/augment/grammar/draw.h"
 #include "format/base/portable_math.h"
 #include "format/base/random.h"
@@ -197,8 +199,10 @@ static void geometry_pad(struct geometry *geometry, const uint32_t border[4], co
 	axis_pad(&stage->y, border[1], border[3]);
 }
 
-/* Random streams of a sample. */
+/* What decides about a sample. */
 struct geometry_draws {
+	uint32_t width, height; /* of the sample */
+	const struct frame_boxes *boxes;
 	uint64_t epoch;
 	struct random_stream own;     /* differs between epochs */
 	struct random_stream lasting; /* stream that is the same in all epochs */
@@ -297,6 +301,25 @@ static int geometry_zoom_out(struct geometry *geometry, const struct transform *
 	const uint32_t border[4] = {left, top, (uint32_t)across - left, (uint32_t)down - top};
 
 	geometry_pad(geometry, border, transform->fill);
+	return 0;
+}
+
+static int geometry_iou_crop(struct geometry *geometry, const struct transform *transform,
+			     struct geometry_draws *draws, struct pipeline_error *error)
+{
+	const struct geometry_stage *stage = geometry_last(geometry);
+	const struct frame_boxes *boxes = draws->boxes;
+	struct iou_window window;
+
+	if (!boxes || boxes->count == 0)
+		return 0;
+	size_t count = coordinates_corners(geometry, draws->width, draws->height, boxes);
+
+	if (!iou_crop_draw(transform, stage->x.count, stage->y.count, boxes->corners, count,
+			   &draws->own, &window))
+		return 0;
+	geometry_crop(geometry, window.x, window.y, window.width, window.height);
+	geometry->steps[geometry->step_count - 1].by_centre = true;
 	return 0;
 }
 
@@ -488,10 +511,11 @@ static int check_between(const struct geometry *geometry, struct pipeline_error 
 }
 
 int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t height, uint64_t seed,
-		  uint64_t epoch, uint64_t sample, struct geometry *geometry,
-		  struct pipeline_error *error)
+		  uint64_t epoch, uint64_t sample, const struct frame_boxes *boxes,
+		  struct geometry *geometry, struct pipeline_error *error)
 {
-	struct geometry_draws draws = {.epoch = epoch};
+	struct geometry_draws draws = {
+		.width = width, .height = height, .boxes = boxes, .epoch = epoch};
 	int r;
 
 	random_init(&draws.own, seed, epoch, sample, RANDOM_AUGMENT);

@@ -57,12 +57,15 @@ struct geometry_step {
 	uint32_t width, height;           /* after it */
 	uint32_t x, y;            /* crop: its corner; pad: pixels on the left and above; else 0 */
 	bool reflect;             /* pad: shows the picture mirrored at its border */
+	bool by_centre;           /* crop: empties boxes whose centre it does not show */
 	unsigned effect;          /* warp: its number in geometry.effects; else 0 */
 	float min_size, min_area; /* sanitize: pixels, and pixels of area; else 0 */
 	uint32_t values;          /* clamp, sanitize: bits of the named values; 0 for all */
 };
 
 enum { GEOMETRY_STEPS_MAX = 2 * PIPELINE_TRANSFORMS_MAX };
+
+struct frame_boxes; /* frame.h */
 
 struct geometry {
 	/* At least one stage. If the pipeline defers, the client runs the last one (defer.h). */
@@ -79,12 +82,14 @@ struct geometry {
 };
 
 /*
- * Computes the geometry of a sample of width x height pixels. Returns -EINVAL and sets *error (may
- * be NULL) if a transform cannot work on this sample, for example a crop larger than the image.
+ * Computes the geometry of a sample of width x height pixels. random_iou_crop chooses by `boxes`,
+ * and leaves samples without boxes as they are; others may be NULL. Returns -EINVAL and sets *error
+ * (may be NULL) if a transform cannot work on this sample, for example a crop larger than the
+ * image.
  */
 int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t height, uint64_t seed,
-		  uint64_t epoch, uint64_t sample, struct geometry *geometry,
-		  struct pipeline_error *error);
+		  uint64_t epoch, uint64_t sample, const struct frame_boxes *boxes,
+		  struct geometry *geometry, struct pipeline_error *error);
 
 /* Returns true if the axis only copies pixels. */
 bool geometry_axis_copies(const struct geometry_axis *axis);

@@ -263,6 +263,7 @@ static unsigned numbers_max(enum value_type type)
 					[VALUE_SPREAD] = 2,
 					[VALUE_PAIR] = 2,
 					[VALUE_COLOUR] = 3,
+					[VALUE_LIST] = TRANSFORM_LIST_MAX,
 					[VALUE_SHEAR] = 4};
 
 	return type < sizeof(most) / sizeof(*most) && most[type] ? most[type] : 1;
@@ -286,6 +287,9 @@ static int check_numbers(struct parser *parser, const struct parameter *paramete
 			    "expected a number, LOW:HIGH, or LOW:HIGH for x and for y (four "
 			    "numbers) %s",
 			    where);
+	if (parameter->type == VALUE_LIST && parser->text[parser->at] == ':')
+		return fail(parser, parser->at, "%s has at most %d numbers", parameter->key,
+			    TRANSFORM_LIST_MAX);
 	if (parameter->type == VALUE_WHOLE && value->numbers[0] != rint(value->numbers[0]))
 		return fail(parser, value->position, "%s is a whole number, not %.7g",
 			    parameter->key, value->numbers[0]);
@@ -606,12 +610,25 @@ static int parse_names(struct parser *parser, uint32_t *ret_values)
 	return 0;
 }
 
+static int check_iou_crop(struct parser *parser, const struct rule *rule,
+			  const struct transform *transform, int names_at)
+{
+	if (pipeline_iou_crop(parser->pipeline))
+		return fail(parser, transform->position, "%s is given twice", rule->name);
+	if (__builtin_popcount(transform->values) > 1)
+		return fail(parser, names_at, "%s chooses by the boxes of one value: name one",
+			    rule->name);
+	return 0;
+}
+
 /* Checks whether the transform takes names. `names_at` is the position of the first one. */
 static int check_names(struct parser *parser, const struct rule *rule,
 		       const struct transform *transform, int names_at)
 {
 	bool needs = rule->kind >= TRANSFORM_FORM_COUNT;
 
+	if (rule->kind == TRANSFORM_IOU_CROP)
+		return check_iou_crop(parser, rule, transform, names_at);
 	if (needs && !transform->values)
 		return fail(parser, transform->position,
 			    "%s is for single values: write their names before it, as in 'mask: "

@@ -11,7 +11,8 @@
 enum {
 	NAME_MAX_SIZE = 32, /* significant bytes of a name, terminator included */
 	PARAMETERS_MAX = 7,
-	NUMBERS_MAX = 4,
+	NUMBERS_MAX = TRANSFORM_LIST_MAX,
+	DEFAULTS_MAX = 7,
 };
 
 enum value_type {
@@ -24,6 +25,7 @@ enum value_type {
 	VALUE_SPREAD, /* LOW:HIGH, or one number for a range around the neutral value */
 	VALUE_COLOUR, /* one number or R:G:B */
 	VALUE_PAIR,   /* one number or X:Y */
+	VALUE_LIST,   /* NUMBER { ":" NUMBER }, at most TRANSFORM_LIST_MAX */
 	VALUE_SHEAR,  /* one number for +-N, LOW:HIGH, or LOW:HIGH:LOW:HIGH */
 	VALUE_WORD,   /* one of `words` */
 };
@@ -39,7 +41,8 @@ struct parameter {
 	 */
 	const char *words;
 	bool required;
-	double otherwise[3]; /* default value: numbers, or the index of a word */
+	double otherwise[DEFAULTS_MAX]; /* default value: numbers, or the index of a word */
+	unsigned otherwise_count;       /* how many of them a VALUE_LIST has */
 	/*
 	 * Offsets in struct transform, 0 if unused: of the value, of a flag set if a word is given,
 	 * and of a flag set if anything is given.

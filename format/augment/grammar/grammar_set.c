@@ -125,6 +125,26 @@ static int set_aug_mix(const struct call *call, struct transform *transform)
 	return 0;
 }
 
+/* -EINVAL if two arguments are the ends of a range and in the wrong order. */
+static int check_ends(const struct call *call, unsigned low, const double ends[2])
+{
+	const struct value *values = &call->values[low];
+
+	if (ends[0] <= ends[1])
+		return 0;
+	return pipeline_fail(call->error, -EINVAL,
+			     given(&values[1]) ? values[1].position : values[0].position,
+			     "%s of %.7g is above %s, %.7g", call->rule->parameters[low].key,
+			     ends[0], call->rule->parameters[low + 1].key, ends[1]);
+}
+
+static int set_iou_crop(const struct call *call, struct transform *transform)
+{
+	int r = check_ends(call, 0, transform->scale);
+
+	return r < 0 ? r : check_ends(call, 2, transform->ratio);
+}
+
 static int set_rotation(const struct call *call, struct transform *transform)
 {
 	transform->warp.scale[0] = transform->warp.scale[1] = 1;
@@ -142,8 +162,8 @@ static int set_effect(const struct call *call, struct transform *transform)
 }
 
 const struct rule grammar_rules[] = {
-#define GEOMETRY(constant, where, name, text, size, geometry, ...)                                 \
-	{name, TRANSFORM_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE},
+#define GEOMETRY(constant, where, name, text, size, geometry, set, ...)                            \
+	{name, TRANSFORM_##constant, {__VA_ARGS__}, set, EFFECT_NONE},
 #define BOXES(constant, name, text, step, ...)                                                     \
 	{name, TRANSFORM_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE},
 #define PIXELS(constant, where, name, text, set, draw, ...)                                        \
@@ -190,6 +210,13 @@ static void put_value(const struct parameter *parameter, const struct value *val
 	case VALUE_RANGE:
 		memcpy(at, numbers, 2 * sizeof(*numbers));
 		break;
+	case VALUE_LIST: {
+		struct transform_list *list = at;
+
+		list->count = given(value) ? value->count : parameter->otherwise_count;
+		memcpy(list->numbers, numbers, list->count * sizeof(*numbers));
+		break;
+	}
 	case VALUE_WHOLE:
 		*(unsigned *)at = (unsigned)numbers[0];
 		break;

@@ -43,43 +43,56 @@
 
 /*
  * Geometry: constant, DEFERS or STAYS, name, what it does in one sentence, size function
- * (transforms.c), geometry function (apply/geometry.c), parameters.
+ * (transforms.c), geometry function (apply/geometry.c), set function (grammar_set.c) or NULL,
+ * parameters.
  */
 #define TRANSFORMS_OF_GEOMETRY(X)                                                                  \
 	X(RANDOM_RESIZED_CROP, STAYS, "random_resized_crop",                                       \
 	  "Crops a random part of the image's area, of a random shape, and resizes it to "         \
 	  "size.",                                                                                 \
-	  size_given, geometry_resized_crop,                                                       \
+	  size_given, geometry_resized_crop, NULL,                                                 \
 	  PARAM_SIZE,                                                                              \
 	  {"scale", VALUE_RANGE, 1e-6, 1, .otherwise = {0.08, 1}, INTO(scale)},                    \
 	  PARAM_RATIO(3.0 / 4.0, 4.0 / 3.0), PARAM_CHROMA, PARAM_FILTER)                           \
 	X(RESIZE, STAYS, "resize",                                                                 \
 	  "Resizes the short side to N, keeping the shape, or exactly to WxH.",                    \
-	  size_resized, geometry_resize_transform,                                                 \
+	  size_resized, geometry_resize_transform, NULL,                                           \
 	  PARAM_SIZE, PARAM_CHROMA, PARAM_FILTER)                                                  \
 	X(CENTER_CROP, STAYS, "center_crop",                                                       \
 	  "Crops the middle; black around it if the image is smaller.",                            \
-	  size_given, geometry_center_crop, PARAM_SIZE)                                            \
+	  size_given, geometry_center_crop, NULL, PARAM_SIZE)                                      \
 	X(PAD, STAYS, "pad",                                                                       \
 	  "Adds a border of N pixels, or of W at the sides and H above and below.",                \
-	  size_padded, geometry_border,                                                            \
+	  size_padded, geometry_border, NULL,                                                      \
 	  {"size", VALUE_EXTENT, .required = true, INTO(pad)}, PARAM_BORDER)                       \
 	X(ZOOM_OUT, STAYS, "random_zoom_out",                                                      \
 	  "Places the image in a larger picture of fill with probability p; side_range is the "    \
 	  "range of its sides, in those of the image.",                                            \
-	  size_unknown, geometry_zoom_out,                                                         \
+	  size_unknown, geometry_zoom_out, NULL,                                                   \
 	  PARAM_FILL, {"side_range", VALUE_RANGE, 1, 100, .otherwise = {1, 4}, INTO(scale)},       \
 	  PARAM_P(0.5))                                                                            \
+	X(IOU_CROP, STAYS, "random_iou_crop",                                                      \
+	  "Crops a random part that shows the centre of a box and has at least a drawn "           \
+	  "intersection over union with it: one of sampler_options, of which 1 leaves the sample " \
+	  "as it is.",                                                                             \
+	  size_unknown, geometry_iou_crop, set_iou_crop,                                           \
+	  {"min_scale", VALUE_NUMBER, 0.001, 1, .otherwise = {0.3}, INTO(scale[0])},               \
+	  {"max_scale", VALUE_NUMBER, 0.001, 1, .otherwise = {1}, INTO(scale[1])},                 \
+	  {"min_aspect_ratio", VALUE_NUMBER, 0.01, 100, .otherwise = {0.5}, INTO(ratio[0])},       \
+	  {"max_aspect_ratio", VALUE_NUMBER, 0.01, 100, .otherwise = {2}, INTO(ratio[1])},         \
+	  {"sampler_options", VALUE_LIST, 0, 10, .otherwise = {0, 0.1, 0.3, 0.5, 0.7, 0.9, 1},     \
+	   .otherwise_count = 7, INTO(overlaps)},                                                  \
+	  {"trials", VALUE_WHOLE, 1, 1000, .otherwise = {40}, INTO(trials)})                       \
 	X(RANDOM_CROP, DEFERS, "random_crop",                                                      \
 	  "Pads, then crops at a random place; the padded image must be at least as large.",       \
-	  size_random_crop, geometry_random_crop, PARAM_SIZE,                                      \
+	  size_random_crop, geometry_random_crop, NULL, PARAM_SIZE,                                \
 	  {"padding", VALUE_EXTENT, INTO(pad)}, PARAM_BORDER)                                      \
 	X(HFLIP, DEFERS, "hflip",                                                                  \
 	  "Mirrors left to right with probability p.",                                             \
-	  size_kept, geometry_hflip, PARAM_P_FLIP)                                                 \
+	  size_kept, geometry_hflip, NULL, PARAM_P_FLIP)                                           \
 	X(VFLIP, DEFERS, "vflip",                                                                  \
 	  "Mirrors upside down with probability p.",                                               \
-	  size_kept, geometry_vflip, PARAM_P_FLIP)
+	  size_kept, geometry_vflip, NULL, PARAM_P_FLIP)
 
 /*
  * Steps for boxes, which leave images, masks and points as they are: constant, name, what it does

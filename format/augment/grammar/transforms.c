@@ -9,6 +9,14 @@ bool transform_is_of_boxes(enum transform_kind kind)
 	return kind >= TRANSFORM_GEOMETRY_COUNT && kind < TRANSFORM_BOXES_COUNT;
 }
 
+const struct transform *pipeline_iou_crop(const struct pipeline *pipeline)
+{
+	for (unsigned i = 0; i < pipeline->transform_count; i++)
+		if (pipeline->transforms[i].kind == TRANSFORM_IOU_CROP)
+			return &pipeline->transforms[i];
+	return NULL;
+}
+
 const struct transform_size *transform_size_at(const struct transform *transform, uint64_t epoch)
 {
 	unsigned i = transform->size_count;
@@ -243,6 +251,18 @@ bool pipeline_size_known_after(const struct pipeline *pipeline, unsigned count)
 	return r == 0 && known;
 }
 
+/* Returns the last transform that gives samples different sizes; there is one. */
+static enum transform_kind last_of_unknown_size(const struct pipeline *pipeline)
+{
+	unsigned i = pipeline->transform_count;
+
+	do {
+		i--;
+	} while (i && (pipeline->transforms[i].kind >= TRANSFORM_GEOMETRY_COUNT ||
+		       sizes_after[pipeline->transforms[i].kind] != size_unknown));
+	return pipeline->transforms[i].kind;
+}
+
 int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height,
 		      struct pipeline_error *error)
 {
@@ -257,8 +277,8 @@ int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height
 	if (!known)
 		return pipeline_fail(error, -EINVAL, -1,
 				     "samples would have different sizes: put a transform that "
-				     "sets the size, such as resize(%ux%u), behind random_zoom_out",
-				     width, height);
+				     "sets the size, such as resize(%ux%u), behind %s",
+				     width, height, transform_name(last_of_unknown_size(pipeline)));
 	pipeline->fixed_width = width;
 	pipeline->fixed_height = height;
 	return 0;

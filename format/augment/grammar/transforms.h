@@ -13,6 +13,7 @@ enum {
 	TRANSFORM_SIZES_MAX = 16, /* entries of a schedule */
 	TRANSFORM_PAD_MAX = PIPELINE_SIDE_MAX,
 	TRANSFORM_MIX_WIDTH_MAX = 16,
+	TRANSFORM_LIST_MAX = 16, /* numbers of a list */
 };
 
 enum transform_kind {
@@ -40,6 +41,12 @@ struct transform_size {
 	uint64_t epoch;
 	uint32_t width;
 	uint32_t height; /* 0 if width is the length of the short side */
+};
+
+/* Numbers of a list, in the order of the text. */
+struct transform_list {
+	double numbers[TRANSFORM_LIST_MAX];
+	unsigned count;
 };
 
 /* Dataset for which an AutoAugment policy was learned. */
@@ -77,9 +84,10 @@ struct transform {
 	int position; /* byte offset in the text */
 	struct transform_size sizes[TRANSFORM_SIZES_MAX];
 	unsigned size_count;
-	bool chroma_fast;    /* resizing transforms: resize planes before colour conversion */
-	bool bicubic;        /* resizing transforms: use Pillow's bicubic filter */
-	double scale[2];     /* fraction of the image area; random_zoom_out: factor of its sides */
+	bool chroma_fast; /* resizing transforms: resize planes before colour conversion */
+	bool bicubic;     /* resizing transforms: use Pillow's bicubic filter */
+	/* Fraction of the image area; random_zoom_out and random_iou_crop: factor of its sides. */
+	double scale[2];
 	double ratio[2];     /* aspect ratio, width : height */
 	double ratio_log[2]; /* natural logarithm of ratio */
 	double probability;
@@ -91,6 +99,8 @@ struct transform {
 	double amount_outside;               /* fill */
 	bool between;                        /* filter: compute values between pixels */
 	double min_size, min_area;           /* sanitize_boxes: pixels, and pixels of area */
+	struct transform_list overlaps;      /* random_iou_crop: least intersections over unions */
+	unsigned trials;                     /* random_iou_crop: windows drawn for each of them */
 	double jitter[TRANSFORM_JITTERS][2]; /* LOW and HIGH */
 	unsigned effect;                     /* TRANSFORM_EFFECT: enum effect_kind */
 	double amount;      /* solarize: threshold; posterize: bits; sharpness: factor */
@@ -129,6 +139,8 @@ struct pipeline {
 
 /* Returns true for the rows of TRANSFORMS_OF_BOXES. */
 bool transform_is_of_boxes(enum transform_kind kind);
+/* Returns the pipeline's random_iou_crop, of which there is at most one, or NULL. */
+const struct transform *pipeline_iou_crop(const struct pipeline *pipeline);
 /* Returns the name of a kind in a pipeline. */
 const char *transform_name(enum transform_kind kind);
 

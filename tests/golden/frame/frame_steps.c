@@ -18,7 +18,8 @@ static int print_steps(const char *text, uint32_t width, uint32_t height, uint64
 	int r = pipeline_parse(text, &pipeline, &error);
 
 	if (r == 0) {
-		r = geometry_make(pipeline, width, height, seed, 0, sample, &geometry, &error);
+		r = geometry_make(pipeline, width, height, seed, 0, sample, NULL, &geometry,
+				  &error);
 		pipeline_free(pipeline);
 	}
 	if (r < 0) {

@@ -507,6 +507,10 @@ TEST(steps_for_values_that_they_do_not_suit_are_refused)
 		{"resize(24x24) mask: filter(bilinear)",
 		 "at byte 20: filter(bilinear) is for rasters, and \"mask\" has the role mask"},
 		{"resize(24x24) boxes: filter(nearest)", "and \"boxes\" has the role boxes"},
+		{"resize(24x24) tags: random_iou_crop resize(24x24)",
+		 "at byte 20: the step is for boxes, and \"tags\" has the role class"},
+		{"random_iou_crop resize(24x24)", "value \"right\": random_iou_crop crops by the "
+						  "boxes \"boxes\" of the first image"},
 		{"resize(24x24) boxes, ids: sanitize_boxes",
 		 "at byte 26: the step is for boxes, and \"ids\" has the role class"},
 	};
@@ -522,6 +526,70 @@ TEST(steps_for_values_that_they_do_not_suit_are_refused)
 			fail_msg("expected \"%s\", got \"%s\"", cases[i].text, error);
 	}
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+static const char *const beside_boxes[] = {"boxes", "ids", "mask", "points", "depth"};
+
+/* Values of a sample show what its image shows; of boxes, those whose middle is shown are left. */
+static unsigned check_crop(struct feed *feed, const struct feed_batch *batch, uint32_t i)
+{
+	const uint8_t *image = (const uint8_t *)batch->images + i * SIDE * SIDE * 3;
+	const uint8_t *mask = picture(feed, batch, "mask", i);
+	int64_t count, id_count;
+	const float(*boxes)[4] = rows_of_batch(feed, batch, "boxes", i, &count);
+	const int32_t *ids = rows_of_batch(feed, batch, "ids", i, &id_count);
+	for (uint32_t p = 0; p < SIDE * SIDE; p++)
+		assert_int_equal(mask[p], image[3 * p] ^ image[3 * p + 1]);
+	assert_int_equal(id_count, count);
+	for (int64_t b = 0; b < count; b++) {
+		const uint32_t k = (uint32_t)ids[b] - 100 * (uint32_t)batch->samples[i];
+		const uint32_t x = (uint32_t)(boxes[b][0] + boxes[b][2]) / 2,
+			       y = (uint32_t)(boxes[b][1] + boxes[b][3]) / 2;
+		const uint8_t *middle = image + (y * SIDE + x) * 3;
+		assert_in_range(middle[0], 5 + k, 15 + k);
+		assert_in_range(middle[1], 6, 18);
+	}
+	return (unsigned)count;
+}
+
+TEST(random_iou_crop_crops_by_boxes)
+{
+	static const char crop[] =
+		"random_iou_crop(max_scale=0.5, sampler_options=0.1:0.3) center_crop(24) "
+		"sanitize_boxes";
+	struct fixture *fixture = *state;
+	unsigned left = 0;
+	for (unsigned jpeg = 0; jpeg < 2; jpeg++) {
+		write_dataset(jpeg);
+		struct feed_options options = options_of(fixture, crop);
+		fixture_start(fixture, NULL, "--threads", "1", NULL);
+		options.values = beside_boxes;
+		options.value_count = sizeof(beside_boxes) / sizeof(*beside_boxes);
+		struct feed *feed = fixture_open(&options);
+		for (unsigned b = 0; b < 2 * SAMPLES / options.batch_size && !jpeg; b++) {
+			struct feed_batch batch = {.size = sizeof(batch)};
+			if (feed_next(feed, 60000, &batch) != 0)
+				fail_msg("%s", feed_error(feed));
+			for (uint32_t i = 0; i < batch.count; i++)
+				left += check_crop(feed, &batch, i);
+			feed_release(feed, &batch);
+		}
+		feed_close(feed);
+		uint64_t whole = hash_of(&options, 4, false), images = hash_of(&options, 4, true);
+		assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+		/* Boxes need not be delivered. */
+		fixture_start(fixture, "LOADERD_ISA=c", "--threads", "4", NULL);
+		assert_int_equal(hash_of(&options, 4, false), whole);
+		options.value_count = 2;
+		options.pipeline = "boxes: random_iou_crop(max_scale=0.5, sampler_options=0.1:0.3) "
+				   "center_crop(24)";
+		assert_int_equal(hash_of(&options, 4, true), images);
+		options.value_count = 0;
+		assert_int_equal(hash_of(&options, 4, true), images);
+		assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+	}
+	/* of 252, in two epochs */
+	assert_in_range(left, 100, 240);
 }
 
 TEST(steps_for_boxes_need_boxes)
@@ -542,6 +610,12 @@ TEST(steps_for_boxes_need_boxes)
 				   "delivered: ask for a value of role boxes, or leave it out"))
 			fail_msg("%s", error);
 	}
+	struct feed_options options =
+		fixture_options(fixture, fixture_dataset(fixture, "plain", 64, FIXTURE_RAW, 8),
+				"hflip random_iou_crop resize(24x24)");
+	assert_int_equal(feed_open(&options, &feed, error), -EINVAL);
+	if (!strstr(error, "at byte 6: random_iou_crop chooses by boxes, and the dataset has none"))
+		fail_msg("%s", error);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 

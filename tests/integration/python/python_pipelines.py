@@ -12,11 +12,11 @@ SAMPLES = {"N": "3", "N or WxH": "3", "N, WxH or a schedule": "8", "N or LOW:HIG
 
 
 # what a pipeline needs behind these steps: numbers, and samples of one size
-_NEEDED_AFTER = {"normalize": " to(f32)", "random_zoom_out": " resize(16x16)"}
+_NEEDED_AFTER = {"normalize": " to(f32)", "random_zoom_out": " resize(16x16)", "random_iou_crop": " resize(16x16)"}
 
 
 # what a feed delivers for these steps
-_VALUES = {"clamp_boxes": "boxes", "sanitize_boxes": "boxes", "fill": "depth", "filter": "depth"}
+_VALUES = {"clamp_boxes": "boxes", "sanitize_boxes": "boxes", "random_iou_crop": "boxes", "fill": "depth", "filter": "depth"}
 # the name before these steps
 _NAMED = {"fill": "depth: ", "filter": "depth: "}
 

@@ -210,6 +210,7 @@ class View(unittest.TestCase):
 
     def test_page_shows_what_the_daemon_delivers(self):
         for seed, epoch, pipeline in ((0, 0, PIPELINE), (7, 3, PIPELINE), (7, 3, f"{PIPELINE} sanitize_boxes(min_size=12)"),
+                                      (7, 3, "random_iou_crop(sampler_options=0:0.3) resize(40x40) hflip"),
                                       (7, 3, "pad(9) random_crop(40) hflip mask: fill(7) boxes: sanitize_boxes(min_size=12)")):
             figures = self.page("--pipeline", pipeline, "--seed", seed, "--epoch", epoch).figures
             with loaderd.Feed(self.path, pipeline=pipeline, batch_size=SAMPLES, seed=seed, epoch=epoch, epoch_end=epoch + 1,

@@ -215,7 +215,7 @@ TEST(equals_reference)
 				uint8_t *output = apply(pipelines[p], &sample, seed, &output_size);
 
 				assert_int_equal(geometry_make(pipeline, width, height, seed, 0, 0,
-							       &geometry, NULL),
+							       NULL, &geometry, NULL),
 						 0);
 				assert_int_equal(geometry.stage_count, 1);
 				compare(components, &geometry.stages[0], &shape, output);

@@ -34,7 +34,7 @@ static void make_geometry(const char *text, uint32_t width, uint32_t height, uin
 	struct pipeline *pipeline = parse(text);
 	struct pipeline_error error;
 
-	if (geometry_make(pipeline, width, height, seed, 0, sample, geometry, &error) < 0)
+	if (geometry_make(pipeline, width, height, seed, 0, sample, NULL, geometry, &error) < 0)
 		fail_msg("'%s': %s", text, error.text);
 	pipeline_free(pipeline);
 }

@@ -124,8 +124,8 @@ TEST(coordinates_follow_the_image)
 
 		assert_int_equal(
 			pipeline_apply(pipeline, scratch, &image, seed, 0, out, NULL, &error), 0);
-		assert_int_equal(pipeline_apply_coordinates(pipeline, 0, WIDTH, HEIGHT, &xyxy, seed,
-							    0, box, 1, NULL, &error),
+		assert_int_equal(pipeline_apply_coordinates(pipeline, scratch, 0, WIDTH, HEIGHT,
+							    &xyxy, seed, 0, box, 1, NULL, &error),
 				 0);
 		for (uint32_t y = 0; y < SIDE; y++)
 			for (uint32_t x = 0; x < SIDE; x++) {
@@ -196,7 +196,7 @@ TEST(masks_that_do_not_fit_are_refused)
 	float box[4] = {0};
 
 	assert_int_equal(
-		pipeline_apply_coordinates(pipeline, 5, 44, 61,
+		pipeline_apply_coordinates(pipeline, scratch, 5, 44, 61,
 					   &(struct coordinates){SCHEMA_BOXES, SCHEMA_XYXY, false},
 					   1, 0, box, 1, NULL, &error),
 		-EINVAL);

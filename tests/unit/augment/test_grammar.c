@@ -51,6 +51,59 @@ TEST(values_are_named)
 	pipeline_free(t);
 }
 
+TEST(iou_crops_have_torchvisions_arguments)
+{
+	static const double usual[] = {0, 0.1, 0.3, 0.5, 0.7, 0.9, 1};
+	struct pipeline *t = parse("random_iou_crop");
+	const struct transform *crop = pipeline_iou_crop(t);
+
+	assert_true(crop->scale[0] == 0.3 && crop->scale[1] == 1 && crop->ratio[0] == 0.5 &&
+		    crop->ratio[1] == 2);
+	assert_int_equal(crop->trials, 40);
+	assert_int_equal(crop->overlaps.count, 7);
+	assert_memory_equal(crop->overlaps.numbers, usual, sizeof(usual));
+	assert_int_equal(crop->values, 0);
+	pipeline_free(t);
+	t = parse("hflip b: random_iou_crop(0.2, 0.2, 1, 3, 2:0.25, trials=7) a: clamp_boxes");
+	crop = pipeline_iou_crop(t);
+	assert_true(crop->scale[0] == 0.2 && crop->scale[1] == 0.2 && crop->ratio[1] == 3);
+	assert_int_equal(crop->overlaps.count, 2);
+	assert_true(crop->overlaps.numbers[0] == 2 && crop->overlaps.numbers[1] == 0.25);
+	assert_int_equal(crop->trials, 7);
+	assert_int_equal(crop->values, 1);
+	pipeline_free(t);
+	t = parse("random_iou_crop(sampler_options=0.5)");
+	assert_int_equal(pipeline_iou_crop(t)->overlaps.count, 1);
+	pipeline_free(t);
+	t = parse("hflip");
+	assert_null(pipeline_iou_crop(t));
+	pipeline_free(t);
+}
+
+TEST(iou_crops_that_cannot_be_are_refused)
+{
+	expect_error("random_iou_crop(0.5, 0.3)", -EINVAL, 21,
+		     "min_scale of 0.5 is above max_scale, 0.3");
+	expect_error("random_iou_crop(max_scale=0.25)", -EINVAL, 26,
+		     "min_scale of 0.3 is above max_scale, 0.25");
+	expect_error("random_iou_crop(min_aspect_ratio=3)", -EINVAL, 33,
+		     "min_aspect_ratio of 3 is above max_aspect_ratio, 2");
+	expect_error("random_iou_crop(max_scale=1.5)", -EINVAL, 26, "max_scale is from 0.001 to 1");
+	expect_error("random_iou_crop(trials=0)", -EINVAL, 23, "trials is from 1 to 1000");
+	expect_error("random_iou_crop(sampler_options=0.1:-1)", -EINVAL, 36,
+		     "sampler_options is from 0 to 10");
+	expect_error("random_iou_crop(sampler_options=1:1:1:1:1:1:1:1:1:1:1:1:1:1:1:1:1)", -EINVAL,
+		     63, "sampler_options has at most 16 numbers");
+	expect_error("random_iou_crop(sampler_options=[0.1, 0.3])", -EINVAL, 32,
+		     "several are written without brackets, with ':' between them");
+	expect_error("random_iou_crop hflip random_iou_crop(0.5)", -EINVAL, 22,
+		     "random_iou_crop is given twice");
+	expect_error("a, b: random_iou_crop", -EINVAL, 0,
+		     "random_iou_crop chooses by the boxes of one value: name one");
+	expect_error("IoUCrop", -EINVAL, 0, "did you mean 'random_iou_crop'?");
+	expect_error("RandomIoUCrop", -EINVAL, 0, "did you mean 'random_iou_crop'?");
+}
+
 TEST(names_are_refused_where_they_mean_nothing)
 {
 	char many[17 * 10 + 1] = "", longest[80];
@@ -414,6 +467,10 @@ TEST(sizes_can_be_fixed)
 	t = parse("resize(20x20) random_zoom_out hflip");
 	assert_int_equal(pipeline_fix_size(t, 50, 30, &error), -EINVAL);
 	assert_non_null(strstr(error.text, "such as resize(50x30), behind random_zoom_out"));
+	pipeline_free(t);
+	t = parse("resize(20x20) random_zoom_out random_iou_crop color_jitter(0.1)");
+	assert_int_equal(pipeline_fix_size(t, 50, 30, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "such as resize(50x30), behind random_iou_crop"));
 	pipeline_free(t);
 	t = parse("");
 	assert_int_equal(pipeline_fix_size(t, 5000, 8, &error), -E2BIG);

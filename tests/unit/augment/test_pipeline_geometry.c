@@ -38,7 +38,8 @@ TEST(geometry_is_folded)
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct pipeline *pipeline = parse(cases[i].text);
 
-		assert_int_equal(geometry_make(pipeline, 64, 48, 1, 2, 3, &geometry, NULL), 0);
+		assert_int_equal(geometry_make(pipeline, 64, 48, 1, 2, 3, NULL, &geometry, NULL),
+				 0);
 		if (geometry.stage_count != cases[i].stages)
 			fail_msg("'%s' takes %u stages", cases[i].text, geometry.stage_count);
 		pipeline_free(pipeline);
@@ -58,17 +59,19 @@ TEST(flips_alternate)
 	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
 		struct geometry first, geometry;
 
-		assert_int_equal(geometry_make(pipeline, 8, 8, 1, 0, sample, &first, NULL), 0);
+		assert_int_equal(geometry_make(pipeline, 8, 8, 1, 0, sample, NULL, &first, NULL),
+				 0);
 		for (uint64_t epoch = 1; epoch < 5; epoch++) {
-			assert_int_equal(
-				geometry_make(pipeline, 8, 8, 1, epoch, sample, &geometry, NULL),
-				0);
+			assert_int_equal(geometry_make(pipeline, 8, 8, 1, epoch, sample, NULL,
+						       &geometry, NULL),
+					 0);
 			assert_int_equal(geometry.stages[0].x.reverse,
 					 first.stages[0].x.reverse ^ (epoch & 1));
 			assert_int_equal(geometry.stages[0].y.reverse,
 					 first.stages[0].y.reverse ^ (epoch & 1));
 		}
-		assert_int_equal(geometry_make(pipeline, 8, 8, 2, 0, sample, &geometry, NULL), 0);
+		assert_int_equal(geometry_make(pipeline, 8, 8, 2, 0, sample, NULL, &geometry, NULL),
+				 0);
 		flipped += first.stages[0].x.reverse;
 		alike += first.stages[0].x.reverse == first.stages[0].y.reverse;
 		again += first.stages[0].x.reverse == geometry.stages[0].x.reverse;
@@ -87,15 +90,17 @@ TEST(zoomed_pictures_are_limited)
 	struct pipeline_error error;
 	struct geometry geometry;
 
-	assert_int_equal(geometry_make(pipeline, 300, 20, 1, 2, 3, &geometry, &error), 0);
+	assert_int_equal(geometry_make(pipeline, 300, 20, 1, 2, 3, NULL, &geometry, &error), 0);
 	assert_int_equal(geometry.stages[0].x.count, 15000);
 	assert_int_equal(geometry.stages[0].y.count, 1000);
-	assert_int_equal(geometry_make(pipeline, 20, 1400, 1, 2, 3, &geometry, &error), -EINVAL);
+	assert_int_equal(geometry_make(pipeline, 20, 1400, 1, 2, 3, NULL, &geometry, &error),
+			 -EINVAL);
 	assert_string_equal(
 		error.text,
 		"at byte 0: random_zoom_out makes a side of more than 65535 pixels of 20 x 1400: "
 		"put a resize before it, or give it a smaller side_range");
-	assert_int_equal(geometry_make(pipeline, 1400, 20, 1, 2, 3, &geometry, &error), -EINVAL);
+	assert_int_equal(geometry_make(pipeline, 1400, 20, 1, 2, 3, NULL, &geometry, &error),
+			 -EINVAL);
 	assert_non_null(strstr(error.text, "65535 pixels of 1400 x 20: put"));
 	pipeline_free(pipeline);
 }

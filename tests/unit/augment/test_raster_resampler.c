@@ -72,7 +72,7 @@ static uint8_t *run(const struct pipeline *pipeline, const struct packimg_raster
 	size_t pixel = packimg_element_size(whole->element) * whole->channels, size = 0;
 	uint8_t *first = NULL;
 
-	assert_int_equal(geometry_make(pipeline, whole->width, whole->height, seed, 0, sample,
+	assert_int_equal(geometry_make(pipeline, whole->width, whole->height, seed, 0, sample, NULL,
 				       geometry, NULL),
 			 0);
 	const struct geometry_stage *last = &geometry->stages[geometry->stage_count - 1];
@@ -408,12 +408,12 @@ TEST(computed_pictures_are_limited)
 	struct raster_resampler resampler;
 
 	raster_resampler_init(&resampler, CPU_ISA_C);
-	assert_int_equal(geometry_make(pipeline, 3000, 1000, 1, 0, 0, &geometry, NULL), 0);
+	assert_int_equal(geometry_make(pipeline, 3000, 1000, 1, 0, 0, NULL, &geometry, NULL), 0);
 	assert_int_equal(raster_resampler_begin(&resampler, &geometry, 3000, 1000, true, &region),
 			 -E2BIG);
 	assert_int_equal(raster_resampler_begin(&resampler, &geometry, 3000, 1000, false, &region),
 			 0);
-	assert_int_equal(geometry_make(pipeline, 1000, 1000, 1, 0, 0, &geometry, NULL), 0);
+	assert_int_equal(geometry_make(pipeline, 1000, 1000, 1, 0, 0, NULL, &geometry, NULL), 0);
 	assert_int_equal(raster_resampler_begin(&resampler, &geometry, 1000, 1000, true, &region),
 			 0);
 	raster_resampler_deinit(&resampler);
@@ -463,7 +463,8 @@ TEST(regions_are_exact)
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct pipeline *pipeline = parse(cases[i].text);
 
-		assert_int_equal(geometry_make(pipeline, 100, 80, 1, 0, 0, &geometry, NULL), 0);
+		assert_int_equal(geometry_make(pipeline, 100, 80, 1, 0, 0, NULL, &geometry, NULL),
+				 0);
 		assert_int_equal(
 			raster_resampler_begin(&resampler, &geometry, 100, 80, false, &region), 0);
 		assert_memory_equal(&region, &cases[i].region, sizeof(region));
@@ -475,7 +476,8 @@ TEST(regions_are_exact)
 	unsigned empty = 0;
 
 	for (uint64_t seed = 0; seed < 32; seed++) {
-		assert_int_equal(geometry_make(pipeline, 100, 80, seed, 0, 0, &geometry, NULL), 0);
+		assert_int_equal(
+			geometry_make(pipeline, 100, 80, seed, 0, 0, NULL, &geometry, NULL), 0);
 		assert_int_equal(
 			raster_resampler_begin(&resampler, &geometry, 100, 80, false, &region), 0);
 		if (region.width > 0)

@@ -1,6 +1,7 @@
 #include "tools/packimg/view/panel.h"
 
 #include "format/augment/frame.h"
+#include "format/base/copy_once.h"
 #include "format/base/half.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/view/colours.h"
@@ -66,6 +67,11 @@ int panel_pipeline_open(struct panel_pipeline *pipeline, const struct packimg *d
 	if (r)
 		return packimg_fail(error, r, "--pipeline: at byte %d: %s", fault.position,
 				    fault.text);
+	r = pipeline_find_boxes(pipeline->parsed, packimg_schema(dataset), &pipeline->boxes,
+				&fault);
+	if (r)
+		return packimg_fail(error, r, "--pipeline: at byte %d: %s", fault.position,
+				    fault.text);
 	r = fix_size(pipeline, dataset, error);
 	r = r ?: fix_statistics(pipeline, dataset, error);
 	if (r)
@@ -74,6 +80,8 @@ int panel_pipeline_open(struct panel_pipeline *pipeline, const struct packimg *d
 	pipeline->moves_shapes = pipeline_check_frame(pipeline->parsed, true, &fault) == 0;
 	if (!pipeline->moves_shapes)
 		snprintf(pipeline->refusal, sizeof(pipeline->refusal), "%s", fault.text);
+	if (!pipeline->moves_shapes && pipeline->boxes >= 0)
+		return packimg_fail(error, -EINVAL, "--pipeline: %s", fault.text);
 	pipeline->moves_masks = pipeline_check_frame(pipeline->parsed, false, NULL) == 0;
 	return 0;
 }
@@ -105,6 +113,7 @@ void panel_maker_deinit(struct panel_maker *maker)
 	resize_free(maker->resize);
 	pipeline_scratch_free(maker->scratch);
 	buffer_deinit(&maker->bytes);
+	buffer_deinit(&maker->boxes);
 }
 
 /* ---- what both kinds of picture have ---- */
@@ -401,6 +410,38 @@ static void to_rgb(const struct pipeline_shape *shape, struct levels levels, con
 	}
 }
 
+/* Copies the boxes by which the pipeline chooses a crop, and gives them to the scratch. */
+static int take_boxes(struct panel_maker *maker, const struct packimg_sample *sample,
+		      struct packimg_error *error)
+{
+	const struct schema *schema = packimg_schema(maker->dataset);
+	struct packimg_value stored;
+
+	if (maker->pipeline->boxes < 0)
+		return 0;
+	const struct schema_value *value = &schema->values[maker->pipeline->boxes];
+	int r = packimg_value(maker->dataset, sample->index, value->number, &stored);
+
+	if (r)
+		return packimg_fail(error, r, "its value of field \"%s\" is damaged", value->name);
+	if (buffer_reserve(&maker->boxes, 2 * stored.size))
+		return -ENOMEM;
+	if (stored.size > 0)
+		copy_once(maker->boxes.data, stored.bytes, stored.size);
+	float *rows = (float *)(void *)maker->boxes.data;
+	struct frame_boxes boxes = {
+		.form = {value->role, value->format, (value->flags & SCHEMA_NORMALIZED) != 0,
+			 pipeline_value_bit(maker->pipeline->parsed, value->name)},
+		.rows = rows,
+		.count = stored.size / (4 * sizeof(*rows)),
+	};
+
+	if (boxes.count > 0)
+		boxes.corners = rows + 4 * boxes.count;
+	pipeline_scratch_boxes(maker->scratch, &boxes);
+	return 0;
+}
+
 static int delivered_picture(struct panel_maker *maker, const struct packimg_sample *sample,
 			     struct panel *panel, struct packimg_error *error)
 {
@@ -474,6 +515,7 @@ static int delivered_layers(struct panel_maker *maker, const struct packimg_samp
 		.dataset = maker->dataset,
 		.sample = sample,
 		.pipeline = pipeline->parsed,
+		.scratch = maker->scratch,
 		.seed = pipeline->seed,
 		.epoch = pipeline->epoch,
 		.frame_width = panel->width,
@@ -494,7 +536,8 @@ int panel_delivered(struct panel_maker *maker, const struct packimg_sample *samp
 	struct packimg_error error = {.text = ""};
 
 	panel_reset(panel);
-	int r = delivered_picture(maker, sample, panel, &error);
+	int r = take_boxes(maker, sample, &error);
+	r = r ?: delivered_picture(maker, sample, panel, &error);
 	r = r ?: delivered_layers(maker, sample, panel, &error);
 	return r ? panel_fail(panel, r, &error) : 0;
 }

@@ -28,6 +28,7 @@ struct panel_pipeline {
 	uint64_t seed, epoch;
 	struct pipeline *parsed;
 	struct pipeline_shape shape;
+	int boxes; /* number in the schema of those by which the pipeline chooses a crop, or -1 */
 	bool moves_masks, moves_shapes;   /* whether they can follow the image */
 	char refusal[PIPELINE_ERROR_MAX]; /* why not, if one of these is false */
 };
@@ -40,6 +41,7 @@ struct panel_maker {
 	struct resize *resize;
 	struct pipeline_scratch *scratch;
 	struct buffer bytes; /* of a finished sample */
+	struct buffer boxes; /* by which the pipeline chooses a crop, and room for their corners */
 };
 
 enum { PANEL_MASK_ALPHA = 128 };

@@ -217,7 +217,7 @@ static int move_rows(struct shapes *shapes, const struct shapes_source *source,
 
 	if (row == 0)
 		return 1;
-	return pipeline_apply_coordinates(source->pipeline, source->sample->index,
+	return pipeline_apply_coordinates(source->pipeline, source->scratch, source->sample->index,
 					  source->sample->width, source->sample->height,
 					  &coordinates, source->seed, source->epoch,
 					  (float *)(void *)shapes->rows.data,

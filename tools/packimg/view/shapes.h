@@ -44,11 +44,12 @@ struct shapes {
 /* How a sample's shapes come to be. */
 struct shapes_source {
 	const struct packimg *dataset;
-	const struct packimg_sample *sample; /* its first image */
-	const struct pipeline *pipeline;     /* NULL: as stored */
-	uint64_t seed, epoch;                /* of the pipeline */
-	uint32_t frame_width, frame_height;  /* pixels, of the upright image or of the result */
-	uint32_t width, height;              /* pixels, of the picture to draw on */
+	const struct packimg_sample *sample;    /* its first image */
+	const struct pipeline *pipeline;        /* NULL: as stored */
+	const struct pipeline_scratch *scratch; /* of the picture, unless as stored */
+	uint64_t seed, epoch;                   /* of the pipeline */
+	uint32_t frame_width, frame_height;     /* pixels, of the upright image or of the result */
+	uint32_t width, height;                 /* pixels, of the picture to draw on */
 };
 
 void shapes_deinit(struct shapes *shapes);

@@ -329,6 +329,7 @@ TEST(sizes)
 		{"center_crop(224) resize(256)", 0},
 		{"random_crop(32) pad(4)", 0},
 		{"random_crop(32) random_zoom_out", 0},
+		{"random_crop(32) boxes: random_iou_crop(0.5)", 0},
 		{"pad(4) random_crop(32)", 32},
 		{"random_crop(32) cutout(8)", 32},
 		{"random_crop(x32)", 0},
