@@ -269,13 +269,11 @@ class PackimgSources(PackimgTest):
             shutil.copy(self.tree / "ant" / "00.jpg", self.tree / f"{name}.jpg")
             self.addCleanup((self.tree / f"{name}.jpg").unlink)
         kaggle = "id,breed\ncat,siamese\ndog,pug\n"
-        (self.dir / "t.csv").write_text(kaggle)
-        self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "t.pimg", rc=2)
-        self.assertIn('but "id" and "breed": --path-column NAME sets the column that names the images, --path-suffix .jpg', self.stderr)
         options = ["--path-column", "id", "--path-suffix", ".jpg"]
-        summary, labels = self.labels(kaggle, *options)
-        self.assertEqual(labels, [None, None])
-        self.assertIn("no column is called label, target or class", summary["notes"][0])
+        for more in ([], options):
+            summary, labels = self.labels(kaggle, *more)
+            self.assertEqual(labels, [None, None])
+            self.assertIn("no column is called label, target or class", str(summary["notes"]))
         self.assertEqual(self.labels(kaggle, *options, "--label-column", "breed")[1], ["siamese", "pug"])
         self.assertEqual(self.labels(kaggle, *options, "--label-column", "2")[1], ["siamese", "pug"])
         self.assertEqual(self.labels("cat,siamese\ndog,pug\n", "--path-column", "1", "--path-suffix", ".jpg")[1], ["siamese", "pug"])
@@ -287,6 +285,41 @@ class PackimgSources(PackimgTest):
         (self.dir / "t.csv").write_bytes("path,label\ncat.jpg,1\n".encode("utf-16"))
         self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "no.pimg", rc=2)
         self.assertIn("in UTF-16; save it as UTF-8", self.stderr)
+
+    def test_names_without_folder_or_ending(self):
+        """Lists of Kaggle and Caffe as they are: folder, ending and label are found where that is plain, and said."""
+        image = next(self.tree.rglob("*.jpg"))
+        for name in ("train/a.jpg", "train/b.jpg", "train/sub/a cat.jpg", "other/c.JPEG", "lists/x", "d.png"):
+            (self.dir / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(image, self.dir / name)
+
+        def packed(name, table, *options, rc=0):
+            (self.dir / name).write_text(table)
+            summary = self.convert(name, "-o", "out.pimg", "--force", *options, rc=rc)
+            return summary, [(s["source"], s.get("class")) for s in self.list("out.pimg")]
+
+        summary, samples = packed("t.csv", "id,breed\na,pug\nb,pug\na,afghan\nb,afghan\n")
+        self.assertEqual(samples, [("train/a.jpg", "pug"), ("train/b.jpg", "pug"), ("train/a.jpg", "afghan"), ("train/b.jpg", "afghan")])
+        self.assertEqual(summary["notes"], [
+            't.csv: the column "id" names the images, which are train/*.jpg; --path-column, --root and --path-suffix say otherwise',
+            't.csv: the column "breed" is taken for the label, because its values repeat and there is no other; --labels field makes it a field'])
+        packed("t.csv", "id,breed\na,pug\nb,pug\n", "--labels", "field")
+        self.assertEqual([(s["label"], s["fields"]) for s in self.list("out.pimg")], [(-1, {"breed": "pug"})] * 2)
+        for numbers, label in (([0, 0, 1, 1], "0"), ([4, 4, 9, 9], None)):  # 4 and 9 may be measurements
+            summary = packed("t.csv", "id,level\n" + "".join(f"{name},{number}\n" for name, number in zip("abab", numbers)), "--limit", 1)[0]
+            self.assertEqual(summary["unlabelled"], label is None, summary)
+        for table, wanted in (("image,label\nc,3\n", ("other/c.JPEG", "3")), ("/c.JPEG 3\n", ("other/c.JPEG", "3")), ("sub/a cat.jpg 2\n", ("train/sub/a cat.jpg", "2")),
+                              ("train/sub/a cat.jpg 1\n", ("train/sub/a cat.jpg", "1")), ("c 5 1\n", ("other/c.JPEG", "5")), ("3,c.JPEG\n", ("other/c.JPEG", "3"))):
+            self.assertEqual(packed("t.txt", table)[1], [wanted], table)
+        self.assertEqual(packed("lists/t.txt", "a 1\n")[1], [("../train/a.jpg", "1")])
+        shutil.copy(image, self.dir / "other" / "a.jpg")
+        (self.dir / "t.csv").write_text("id,label\na,0\n")
+        self.packimg("convert", "-q", "t.csv", "-o", "no.pimg", rc=2)
+        self.assertIn('t.csv: the image of "a" may be other/a.jpg or train/a.jpg: --root DIR and --path-suffix TEXT choose', self.stderr)
+        self.assertEqual(packed("t.csv", "id,label\na,0\nb,1\n")[1], [("train/a.jpg", "0"), ("train/b.jpg", "1")])  # only train/ has b
+        # what has a path is left alone, though files lack
+        summary, samples = packed("t.csv", "path,label\na.jpg,0\nd.png,1\n", rc=1)
+        self.assertEqual((samples, [s["name"] for s in summary["skipped"]]), ([("d.png", "1")], ["a.jpg"]))
 
     def members(self, name, members):
         with tarfile.open(self.dir / name, "w") as tar:

@@ -177,3 +177,14 @@ int csv_next(struct csv *csv, const char *const **ret_cells, size_t *ret_count,
 	*ret_count = count;
 	return 0;
 }
+
+size_t csv_join(struct csv *csv, size_t count, size_t joined)
+{
+	char **row = (char **)(void *)csv->row.data;
+
+	/* Cells lie one behind another, each terminated. */
+	for (size_t i = 1; i < joined; i++)
+		row[i][-1] = ' ';
+	memmove(row + 1, row + joined, (count - joined) * sizeof(*row));
+	return count - joined + 1;
+}

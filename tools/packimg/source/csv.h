@@ -34,3 +34,8 @@ void csv_deinit(struct csv *csv);
  */
 int csv_next(struct csv *csv, const char *const **ret_cells, size_t *ret_count,
 	     struct packimg_error *error);
+/*
+ * Makes one cell of the first `joined` of the `count` cells of the record, with a space between
+ * them. Returns the new count; the pointers to the cells change in place.
+ */
+size_t csv_join(struct csv *csv, size_t count, size_t joined);

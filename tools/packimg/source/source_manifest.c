@@ -10,8 +10,8 @@
  */
 #include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
-#include "tools/packimg/source/csv.h"
-#include "tools/packimg/source/source.h"
+#include "tools/packimg/source/label_column.h"
+#include "tools/packimg/source/manifest.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -25,41 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "format/base/text/text.h"
-
-struct source_manifest {
-	struct source source;
-	char *path;
-	uint32_t container;
-	char *text; /* in the store's arena */
-	size_t size;
-	struct csv csv;
-	const char
-		*touched; /* position of the cursor when the arena's file pages were last dropped */
-	char **columns;
-	enum {
-		COMMAS_UNSEEN,
-		COMMAS_ARE_POINTS,
-		COMMAS_NONE, /* some values of the column are not numbers */
-	} *
-		commas; /* columns */
-	struct source_field *fields;
-	size_t column_count;
-	int path_column, label_column, class_column; /* number of the column; -1 if there is none */
-	enum {
-		COLUMN_NUMBERS, /* labels are class numbers */
-		COLUMN_NAMES,   /* labels are class names */
-		COLUMN_FIELD,
-	} label_column_is;
-	struct buffer name;
-	/* Labels such as "NaN" that mean no label: the first one, and their count. */
-	char *missing;
-	uint64_t missing_count;
-};
-
 enum {
-	LIST_SIZE = 400, /* size of a list of cells in an error message */
-	CELL_SHOWN = 48, /* maximum bytes of a cell in such a list */
 	/* bytes of text after which the arena's file pages are dropped */
 	TOUCHED_MAX = 16 << 20,
 };
@@ -75,12 +41,13 @@ static void source_manifest_close(struct source *source)
 	free(manifest->fields);
 	csv_deinit(&manifest->csv);
 	arena_release(source->blobs->arena, manifest->text);
+	path_templates_deinit(&manifest->images);
 	buffer_deinit(&manifest->name);
 	free(manifest->missing);
 	free(manifest->path);
 }
 
-/* Calls csv_next(), and limits how much of a long text stays in memory. */
+/* Calls manifest_read_row(), and limits how much of a long text stays in memory. */
 static int manifest_next_row(struct source_manifest *manifest, const char *const **ret_cells,
 			     size_t *ret_count, struct packimg_error *error)
 {
@@ -91,296 +58,91 @@ static int manifest_next_row(struct source_manifest *manifest, const char *const
 		arena_forget(manifest->source.blobs->arena);
 		manifest->touched = csv->cursor;
 	}
-	return csv_next(csv, ret_cells, ret_count, error);
-}
-
-static bool is_one_of(const char *name, const char *const *list)
-{
-	for (; *list; list++)
-		if (strcasecmp(name, *list) == 0)
-			return true;
-	return false;
-}
-
-static int find_column(const char *const *cells, size_t count, const char *const *list)
-{
-	for (size_t i = 0; i < count; i++)
-		if (is_one_of(cells[i], list))
-			return (int)i;
-	return -1;
-}
-
-/* Checks that column names, which become field names, are distinct and valid. */
-static int manifest_check_header(const struct source_manifest *manifest, const char *const *cells,
-				 size_t count, struct packimg_error *error)
-{
-	for (size_t i = 0; i < count; i++) {
-		if (!text_is_utf8(cells[i], strlen(cells[i])))
-			return packimg_fail(error, -EINVAL,
-					    "line %" PRIu64
-					    ": the name of column %zu, \"%.60s\", is not "
-					    "UTF-8; save the table as UTF-8",
-					    manifest->csv.line, i + 1, cells[i]);
-		for (size_t k = 0; k < i && cells[i][0]; k++)
-			if (strcmp(cells[i], cells[k]) == 0)
-				return packimg_fail(error, -EINVAL,
-						    "line %" PRIu64
-						    ": columns %zu and %zu are both "
-						    "called \"%.60s\"; rename one",
-						    manifest->csv.line, k + 1, i + 1, cells[i]);
-	}
-	return 0;
-}
-
-static int set_columns(struct source_manifest *manifest, const char *const *cells, size_t count,
-		       bool header)
-{
-	manifest->columns = calloc(count, sizeof(*manifest->columns));
-	manifest->commas = calloc(count, sizeof(*manifest->commas));
-	manifest->fields = calloc(count, sizeof(*manifest->fields));
-	if (!manifest->columns || !manifest->commas || !manifest->fields)
-		return -ENOMEM;
-	manifest->column_count = count;
-	for (size_t i = 0; i < count; i++) {
-		char number[32];
-
-		snprintf(number, sizeof(number), "column%zu", i + 1);
-		if ((int)i == manifest->label_column && !header)
-			snprintf(number, sizeof(number), "label");
-		manifest->columns[i] = strdup(header && cells[i][0] ? cells[i] : number);
-		if (!manifest->columns[i])
-			return -ENOMEM;
-	}
-	return 0;
-}
-
-static int find_path(const char *const *cells, size_t count)
-{
-	static const char *const paths[] = {"path",       "file",     "filename",
-					    "file_name",  "filepath", "image",
-					    "image_path", "name",     NULL};
-
-	return find_column(cells, count, paths);
-}
-
-/*
- * Returns the number of the cell with an image's name: the first cell, or one after cells with
- * numbers, because a name may contain any separator. -1 if there is none.
- */
-static int find_image(const char *const *cells, size_t count)
-{
-	double number;
-
-	for (size_t i = 0; i < count; i++) {
-		if (source_name_is_image(cells[i]))
-			return (int)i;
-		if (number_double(cells[i], &number))
-			break;
-	}
-	return -1;
-}
-
-/* Returns the number of the column given by name, or by number from 1; -1 if there is none. */
-static int find_named(const char *const *cells, size_t count, const char *named)
-{
-	uint64_t number;
-
-	for (size_t i = 0; i < count; i++)
-		if (strcmp(cells[i], named) == 0)
-			return (int)i;
-	return number_u64(named, 1, count, &number) ? -1 : (int)number - 1;
-}
-
-/*
- * Detects the separator:
- * - the first of comma, tab and semicolon that splits the first row into a header, or into an image
- * name and more;
- * - otherwise one with which the whole row is a header or an image name;
- * - otherwise a space that splits it.
- */
-static char find_separator(const char *text, size_t size, const struct source_options *options)
-{
-	char whole = 0, parts = 0;
-
-	for (const char *separator = ",\t; "; *separator; separator++) {
-		const char *const *cells;
-		struct csv csv;
-		size_t count = 0;
-
-		csv_init(&csv, text, size, *separator);
-		bool any = !csv_next(&csv, &cells, &count, NULL);
-		bool fits = any && (find_path(cells, count) >= 0 || find_image(cells, count) >= 0 ||
-				    (options->path_column &&
-				     find_named(cells, count, options->path_column) >= 0));
-		csv_deinit(&csv);
-		if (fits && count > 1 && (*separator != ' ' || !whole))
-			return *separator;
-		if (fits && !whole)
-			whole = *separator;
-		if (any && count > 1 && !parts)
-			parts = *separator;
-	}
-	return whole ? whole : parts ? parts : ',';
-}
-
-/* Lists the cells of a row for an error message: "id" and "breed". */
-static const char *list_cells(const char *const *cells, size_t count, char text[LIST_SIZE])
-{
-	size_t size = 0;
-
-	text[0] = 0;
-	for (size_t i = 0; i < count && size < LIST_SIZE - CELL_SHOWN; i++)
-		size += (size_t)snprintf(text + size, LIST_SIZE - size, "%s\"%.32s\"",
-					 !i               ? ""
-					 : i + 1 == count ? " and "
-							  : ", ",
-					 cells[i]);
-	return text;
-}
-
-static int no_path(const char *const *cells, size_t count, struct packimg_error *error)
-{
-	char text[LIST_SIZE];
-
-	return packimg_fail(
-		error, -EINVAL,
-		"line 1 has neither a column named \"path\" nor an image's name, but %s: "
-		"--path-column NAME sets the column that names the images, --path-suffix .jpg a "
-		"suffix that the names lack, --label-column NAME the column of the label",
-		list_cells(cells, count, text));
-}
-
-/* Finds a column given by an option; fails if it does not exist. */
-static int set_named(const char *option, const char *named, const char *const *cells, size_t count,
-		     int *ret_column, struct packimg_error *error)
-{
-	char text[LIST_SIZE];
-
-	if (!named)
-		return 0;
-	*ret_column = find_named(cells, count, named);
-	return *ret_column >= 0 ? 0
-				: packimg_fail(error, -EINVAL,
-					       "--%s %.60s: line 1 has no such column, but %s",
-					       option, named, list_cells(cells, count, text));
+	return manifest_read_row(csv, ret_cells, ret_count, error);
 }
 
 /*
  * Adds a note that, without a label, all other columns become fields: a label under another name
  * would be overlooked.
  */
-static int note_no_label(struct source_manifest *manifest, const char *const *cells, size_t count)
+static int note_no_label(const struct source_manifest *manifest)
 {
 	const struct source_options *options = manifest->source.options;
+	const char *const *columns = (const char *const *)manifest->columns;
 	char text[LIST_SIZE];
 
-	if (manifest->label_column >= 0 || count < 2 || !options->notes)
+	if (manifest->label_column >= 0 || manifest->column_count < 2 || !options->notes)
 		return 0;
 	return string_list_add_format(
 		options->notes,
 		"%s: no column is called label, target or class, so its images have no classes "
 		"(columns %s); --label-column NAME sets the column of the classes",
-		manifest->path, list_cells(cells, count, text));
+		manifest->path, manifest_list_cells(columns, manifest->column_count, text));
 }
 
-static void find_columns(struct source_manifest *manifest, const char *const *cells, size_t count)
+/* Notes what a cell says of the commas in the numbers of its column. */
+static void scan_comma(struct source_manifest *manifest, size_t column, char *comma, bool is_number)
 {
-	static const char *const labels[] = {"label", "target", "label_id", "class_id", NULL};
-	static const char *const classes[] = {"class", "class_name", "category", "label_name",
-					      NULL};
-
-	manifest->label_column = find_column(cells, count, labels);
-	manifest->class_column = find_column(cells, count, classes);
-	if (manifest->label_column < 0) {
-		manifest->label_column = manifest->class_column;
-		manifest->class_column = -1;
-	}
+	if (!is_number)
+		manifest->commas[column] = COMMAS_NONE;
+	else if (comma && manifest->commas[column] == COMMAS_UNSEEN)
+		manifest->commas[column] = COMMAS_ARE_POINTS;
 }
 
-/*
- * Appends --path-suffix unless the name already ends in it. The result is valid until the next
- * call.
- */
-static int add_suffix(struct source_manifest *manifest, const char **name,
-		      struct packimg_error *error)
+static int scan_rows(struct source_manifest *manifest, int column, struct label_column *labels,
+		     struct packimg_error *error)
 {
-	const char *suffix = manifest->source.options->path_suffix;
-	size_t size = strlen(*name), suffix_size = suffix ? strlen(suffix) : 0;
-
-	if (!suffix || (size >= suffix_size && strcmp(*name + size - suffix_size, suffix) == 0))
-		return 0;
-	/* local_path() may have stored the name in this buffer already. */
-	bool is_own = manifest->name.size && *name == (const char *)manifest->name.data;
-	manifest->name.size = is_own ? size : 0;
-	if ((!is_own && buffer_append(&manifest->name, *name, size)) ||
-	    buffer_append(&manifest->name, suffix, suffix_size + 1))
-		return packimg_fail(error, -ENOMEM, "out of memory");
-	*name = (const char *)manifest->name.data;
-	return 0;
-}
-
-/*
- * Returns true if the cell of the first row in the column given by the option names an existing
- * file, so that the row is not a header.
- */
-static bool is_file(struct source_manifest *manifest, const char *name)
-{
-	manifest->name.size = 0;
-	return !add_suffix(manifest, &name, NULL) &&
-	       !faccessat(manifest->source.blobs->containers[manifest->container].fd, name, F_OK,
-			  0);
-}
-
-/*
- * Reads the header, or detects that there is none. Leaves the cursor at the first row with an
- * image.
- */
-static int manifest_read_header(struct source_manifest *manifest, struct packimg_error *error)
-{
-	const struct source_options *options = manifest->source.options;
+	const bool semicolons = manifest->csv.separator == ';';
 	const char *const *cells;
 	size_t count;
+	int r;
 
-	int r = csv_next(&manifest->csv, &cells, &count, error);
-	if (r == CSV_END)
-		return packimg_fail(error, -ENODATA, "the manifest is empty");
-	if (r)
-		return r;
-	int image = find_image(cells, count);
-	manifest->path_column = find_path(cells, count);
-	manifest->label_column = manifest->class_column = -1;
-	if (manifest->path_column >= 0)
-		image = -1;
-	r = set_named("path-column", options->path_column, cells, count, &manifest->path_column,
-		      error);
-	if (r)
-		return r;
-	if (options->path_column && image < 0 && is_file(manifest, cells[manifest->path_column]))
-		image = manifest->path_column;
-	if (image < 0)
-		find_columns(manifest, cells, count);
-	else
-		manifest->label_column = image == 0 && count == 1 ? -1 : image == 1 ? 0 : 1;
-	r = set_named("label-column", options->label_column, cells, count, &manifest->label_column,
-		      error);
-	if (r)
-		return r;
-	if (manifest->class_column == manifest->label_column)
-		manifest->class_column = -1;
-	if (image < 0 && manifest->path_column < 0)
-		return no_path(cells, count, error);
-	if (image < 0) {
-		r = manifest_check_header(manifest, cells, count, error);
-		if (!r && note_no_label(manifest, cells, count))
-			r = packimg_fail(error, -ENOMEM, "out of memory");
-		return r ? r : set_columns(manifest, cells, count, true);
+	while (!(r = manifest_next_row(manifest, &cells, &count, error))) {
+		for (size_t i = 0; !r && i < count && i < manifest->column_count; i++) {
+			char *comma = semicolons ? strchr(cells[i], ',') : NULL;
+			double value;
+
+			if (source_label_is_missing(cells[i]))
+				continue;
+			if (comma)
+				*comma = '.';
+			scan_comma(manifest, i, comma, !number_double(cells[i], &value));
+			if ((int)i == column)
+				r = label_column_add(labels, cells[i]);
+		}
+		if (r)
+			return packimg_fail(error, r, "out of memory");
 	}
-	if (!options->path_column)
-		manifest->path_column = image;
-	r = set_columns(manifest, cells, count, false);
-	manifest->csv.cursor = manifest->csv.text;
-	manifest->csv.line_next = 1;
-	return r;
+	return r < 0 ? r : 0;
+}
+
+/* Takes the second of two columns for the label, if its cells are plainly labels. */
+static int guess_label(struct source_manifest *manifest, const struct label_column *labels)
+{
+	struct string_list *notes = manifest->source.options->notes;
+	int column = 1 - manifest->path_column;
+
+	if (manifest->label_column >= 0 || !label_column_repeats(labels))
+		return 0;
+	manifest->label_column = column;
+	if (!notes || manifest->source.options->labels == LABELS_FIELD)
+		return 0;
+	return string_list_add_format(
+		notes,
+		"%s: the column \"%s\" is taken for the label, because its values repeat and "
+		"there is no other; --labels field makes it a field",
+		manifest->path, manifest->columns[column]);
+}
+
+static void choose_label_use(struct source_manifest *manifest, const struct label_column *labels)
+{
+	enum label_use use = manifest->source.options->labels;
+	bool names = labels->names || (labels->fractions && use == LABELS_CLASSES);
+
+	if (use == LABELS_FIELD || (names ? manifest->class_column >= 0 : labels->fractions))
+		manifest->label_column_is = COLUMN_FIELD;
+	else
+		manifest->label_column_is = names ? COLUMN_NAMES : COLUMN_NUMBERS;
 }
 
 /*
@@ -389,44 +151,23 @@ static int manifest_read_header(struct source_manifest *manifest, struct packimg
  */
 static int scan_columns(struct source_manifest *manifest, struct packimg_error *error)
 {
-	bool names = false, fractions = false, semicolons = manifest->csv.separator == ';';
 	const char *cursor = manifest->csv.cursor;
 	uint64_t line = manifest->csv.line_next;
-	size_t column = (size_t)manifest->label_column;
-	enum label_use labels = manifest->source.options->labels;
-	const char *const *cells;
-	size_t count;
-	int r;
+	struct label_column labels;
+	int column = manifest->label_column;
 
-	while (!(r = manifest_next_row(manifest, &cells, &count, error))) {
-		for (size_t i = 0; i < count && i < manifest->column_count; i++) {
-			char *comma = semicolons ? strchr(cells[i], ',') : NULL;
-			double value;
-
-			if (source_label_is_missing(cells[i]))
-				continue;
-			if (comma)
-				*comma = '.';
-			if (number_double(cells[i], &value)) {
-				manifest->commas[i] = COMMAS_NONE;
-				names |= i == column;
-			} else {
-				if (comma && manifest->commas[i] == COMMAS_UNSEEN)
-					manifest->commas[i] = COMMAS_ARE_POINTS;
-				fractions |= i == column && !isnan(value) && value != trunc(value);
-			}
-		}
-	}
+	if (column < 0 && manifest->column_count == 2)
+		column = 1 - manifest->path_column;
+	label_column_init(&labels);
+	int r = scan_rows(manifest, column, &labels, error);
 	manifest->csv.cursor = cursor;
 	manifest->csv.line_next = line;
-	if (manifest->label_column < 0)
-		return r < 0 ? r : 0;
-	names |= fractions && labels == LABELS_CLASSES;
-	if (labels == LABELS_FIELD || (names ? manifest->class_column >= 0 : fractions))
-		manifest->label_column_is = COLUMN_FIELD;
-	else
-		manifest->label_column_is = names ? COLUMN_NAMES : COLUMN_NUMBERS;
-	return r < 0 ? r : 0;
+	if (!r && (guess_label(manifest, &labels) || note_no_label(manifest)))
+		r = packimg_fail(error, -ENOMEM, "out of memory");
+	if (!r && manifest->label_column >= 0)
+		choose_label_use(manifest, &labels);
+	label_column_deinit(&labels);
+	return r;
 }
 
 static int count_missing(struct source_manifest *manifest, const char *label)
@@ -546,7 +287,7 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	r = local_path(manifest, cells[manifest->path_column], &ret_item->name, error);
 	if (r)
 		return r;
-	r = add_suffix(manifest, &ret_item->name, error);
+	r = manifest_complete_name(manifest, &ret_item->name, error);
 	if (r)
 		return r;
 	ret_item->verdict = filter_listed(source->options->filter, ret_item->name);
@@ -668,9 +409,12 @@ static int source_manifest_open(struct source *source, const char *path,
 	if (!separator && strlen(file) > 4 && strcasecmp(file + strlen(file) - 4, ".tsv") == 0)
 		separator = '\t';
 	if (!separator)
-		separator = find_separator(manifest->text, manifest->size, options);
+		separator = manifest_find_separator(manifest->text, manifest->size,
+						    options->path_column);
 	csv_init(&manifest->csv, manifest->text, manifest->size, separator);
 	r = manifest_read_header(manifest, error);
+	if (!r)
+		r = manifest_locate_images(manifest, error);
 	if (!r)
 		r = scan_columns(manifest, error);
 	return r ? text_error_prefix(error, r, "%s", file) : 0;

@@ -1,0 +1,29 @@
+/*
+ * What the cells of a column of labels are, from all of them: numbers or names, whether a column
+ * that is not called so holds labels, and whether its cells hold several labels each ("cat dog",
+ * "0;3"). The caller owns it; its memory is bounded, and freed by label_column_deinit(). One
+ * thread.
+ */
+#pragma once
+
+#include "tools/packimg/common/name_table.h"
+
+struct label_column {
+	struct arena arena;
+	struct name_table cells; /* different cells */
+	uint64_t rows;           /* cells added */
+	bool names;              /* some cells are no numbers */
+	bool fractions;          /* some numbers are not whole */
+	bool full;               /* cells lacks some, or some are too long for labels */
+	double min, max;         /* of the numbers */
+};
+
+void label_column_init(struct label_column *column);
+void label_column_deinit(struct label_column *column);
+/* Adds a cell that is not missing. 0 or -ENOMEM. */
+int label_column_add(struct label_column *column, const char *cell);
+/*
+ * Returns true if the cells are plainly labels, whatever the column is called: names of which each
+ * occurs twice on average, or whole numbers of which so many occur, from 0 or 1 on without a gap.
+ */
+bool label_column_repeats(const struct label_column *column);
