@@ -321,6 +321,54 @@ class PackimgSources(PackimgTest):
         summary, samples = packed("t.csv", "path,label\na.jpg,0\nd.png,1\n", rc=1)
         self.assertEqual((samples, [s["name"] for s in summary["skipped"]]), ([("d.png", "1")], ["a.jpg"]))
 
+    def lists(self, cells, *options, header="path,label", rc=0):
+        """The classes of a table with these cells as labels, the samples' lists of them, and the notes."""
+        names = [str(p.relative_to(self.tree)) for p in sorted(self.tree.rglob("*.jpg"))]
+        rows = "".join(f"{name},{cell}\n" for name, cell in zip(names, cells))
+        (self.dir / "t.csv").write_text(f"{header}\n{rows}")
+        said = self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "t.pimg", "--force", "--json", *options, rc=rc)
+        if rc:
+            return self.stderr
+        summary, info = json.loads(said), json.loads(self.packimg("info", "--json", "t.pimg"))
+        name = header.split(",")[-1]
+        return [c["name"] for c in info["classes"]], [s.get("fields", {}).get(name, s.get("class")) for s in self.list("t.pimg")], summary
+
+    def test_several_labels_in_a_cell(self):
+        """Cells of several labels are lists of classes where that is plain, or asked for; the summary says which, with the remedy for the opposite."""
+        classes, samples, summary = self.lists(["cat dog", "dog", "cat", "bee cat", "bee", ""])
+        self.assertEqual((classes, samples), (["bee", "cat", "dog"], [[1, 2], [2], [1], [0, 1], [0], None]))
+        self.assertEqual((summary["unlabelled"], summary["notes"]), (1, [
+            't.csv: cells of "label" hold several labels each, such as "cat dog" (space), so it is a list of classes; --label-separator none makes each cell one class']))
+        for cells, classes, samples in ((["0;3", "2", "NaN"], ["0", "1", "2", "3"], [[0, 3], [2], None]), (["a|b", "c"], ["a", "b", "c"], [[0, 1], [2]]),
+                                        (["7 0", "1"], [str(i) for i in range(8)], [[7, 0], [1]]), (["\"['a', 'b c']\"", "[]"], ["a", "b c"], [[0, 1], []]),
+                                        (['"1,2,3"', "0"], ["0", "1", "2", "3"], [[1, 2, 3], [0]]), (['"a, b"', "a", "b"], ["a", "b"], [[0, 1], [0], [1]])):
+            self.assertEqual(self.lists(cells)[:2], (classes, samples), cells)
+        # what may be one label is one, and a note says how it would be several
+        for cells, separator in ((["hot dog", "dog"], "space"), (["red car", "blue car", "red bus", "blue bus"], "space"), (['"0,5"', '"1,0"'], "comma")):
+            classes, _, summary = self.lists(cells)
+            self.assertEqual(len(classes), len(cells))
+            self.assertIn(f"--label-separator {separator} makes several labels of it", summary["notes"][0])
+        self.assertEqual(self.lists(["golden retriever", "pug"])[2]["notes"], [])
+        self.assertEqual(self.lists(["a;b", "c"], "--label-separator", "none")[:2], (["a;b", "c"], ["a;b", "c"]))
+        self.assertEqual(self.lists(["a;b", "c"], "--labels", "field")[:2], ([], ["a;b", "c"]))
+        self.assertEqual(self.lists(["hot dog", "dog"], "--label-separator", "space")[1], [[1, 0], [0]])
+        self.assertEqual(self.lists(["x+y", "y"], "--label-separator", "+")[1], [[0, 1], [1]])
+        # a column that is not called so, in a table of two
+        self.assertEqual(self.lists(["a b", "a", "b", "b a c", "c", "a c"], header="path,tags")[0], ["a", "b", "c"])
+        self.assertEqual(self.lists(["1 5", "2 9", "3 7"], header="path,point")[:2], ([], ["1 5", "2 9", "3 7"]))
+        (self.dir / "classes.txt").write_text("dog\ncat\n")
+        self.assertEqual(self.lists(["cat;dog", "dog"], "--classes", "classes.txt")[:2], (["dog", "cat"], [[1, 0], [0]]))
+        self.assertIn('its class "bee" is not in the list of classes', self.lists(["cat;bee"], "--classes", "classes.txt", rc=2))
+        self.assertIn("label 2, but the list has 2 classes", self.lists(["0;2"], "--classes", "classes.txt", rc=2))
+        self.lists(["cat;dog", "dog"])
+        (self.dir / "u.csv").write_text("path,label\nant/00.jpg,cat\n")
+        self.packimg("convert", "-q", "t.csv", "u.csv", "--root", self.tree, "-o", "no.pimg", rc=2)
+        self.assertIn("has several labels, and ant/00.jpg one: --label-separator makes lists of both", self.stderr)
+        summary = self.convert("t.csv", "u.csv", "--root", self.tree, "-o", "both.pimg", "--label-separator", "semicolon")
+        self.assertEqual([s["fields"]["label"] for s in self.list("both.pimg")], [[0, 1], [1], [0]])
+        self.packimg("verify", "-q", "both.pimg")
+        self.assertIn("  classes   2, several of a sample, fields 1\n", self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "t.pimg", "--force"))
+
     def members(self, name, members):
         with tarfile.open(self.dir / name, "w") as tar:
             for member, data in members:

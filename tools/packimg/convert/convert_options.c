@@ -18,6 +18,7 @@ enum option_key {
 	KEY_SHUFFLE,
 	KEY_SPLIT,
 	KEY_SEPARATOR,
+	KEY_LABEL_SEPARATOR,
 	KEY_INCLUDE,
 	KEY_EXCLUDE,
 	KEY_FOREIGN, /* the first key of FOREIGN_OPTIONS */
@@ -64,6 +65,9 @@ static const struct options_row options[] = {
 	{"label-column", 0, "NAME|N",
 	 "column of a manifest that holds the label (default: label, target, class ...)",
 	 OPTIONS_TEXT, AT(source.label_column)},
+	{"label-separator", KEY_LABEL_SEPARATOR, "none|comma|semicolon|bar|space|brackets",
+	 "what separates several labels in a cell of a manifest: none (each cell is one), comma, "
+	 "semicolon, bar, space, brackets (a list of Python) (default: where that is plain)"},
 	{"class-from", 0, "top|parent|archive|none",
 	 "source of the class: top or parent (folder of the name), archive (its name) or none",
 	 OPTIONS_WORD, AT(source.class_from), .words = words_class_from},
@@ -177,6 +181,17 @@ static char parse_separator(const char *text, struct argp_state *state)
 	return ",\t; "[options_word("separator", text, names, state)];
 }
 
+static char parse_label_separator(const char *text, struct argp_state *state)
+{
+	static const char *const names[] = {"comma", "semicolon", "bar", "space",
+					    "none",  "brackets",  NULL};
+	static const char separators[] = {',', ';', '|', ' ', LABEL_SEPARATOR_NONE, '['};
+
+	if (strlen(text) == 1 && *text != '"' && *text != '\n' && *text != '[')
+		return *text;
+	return separators[options_word("label-separator", text, names, state)];
+}
+
 /* Expands braces unless a file with that exact name exists. */
 static void add_source(struct string_list *sources, const char *text, struct argp_state *state)
 {
@@ -233,6 +248,9 @@ static error_t convert_parse_option(int key, char *text, struct argp_state *stat
 		return 0;
 	case KEY_SEPARATOR:
 		convert->source.separator = parse_separator(text, state);
+		return 0;
+	case KEY_LABEL_SEPARATOR:
+		convert->source.label_separator = parse_label_separator(text, state);
 		return 0;
 	case KEY_INCLUDE:
 	case KEY_EXCLUDE:

@@ -163,6 +163,8 @@ int convert_report(struct convert *convert)
 	       convert->catalog.class_count || convert->catalog.label_field
 		       ? ""
 		       : ": NO SAMPLE HAS A LABEL");
+	if (convert->catalog.label_list_sample)
+		printf(", several of a sample");
 	if (convert->catalog.field_names.count)
 		printf(", fields %u", convert->catalog.field_names.count);
 	putchar('\n');

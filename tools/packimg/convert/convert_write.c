@@ -1,4 +1,5 @@
 /* Second half of a conversion: workers encode samples, the main thread writes them. */
+#include "format/base/schema.h"
 #include "format/base/system/clock.h"
 #include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/text.h"
@@ -199,6 +200,19 @@ static int write_values(struct writing *writing, struct convert_part *part,
 	return 0;
 }
 
+static void count_labels(struct convert *convert, const struct catalog_sample *sample)
+{
+	size_t count;
+	const int32_t *list = catalog_class_list(&convert->catalog, sample, &count);
+
+	for (size_t i = 0; i < count; i++)
+		convert->class_samples[list[i]]++;
+	if (sample->label >= 0)
+		convert->class_samples[sample->label]++;
+	else if (!count && !convert->unlabelled++)
+		convert->unlabelled_name = sample->name;
+}
+
 static int write_sample(void *context, const struct work_block *block, uint32_t number)
 {
 	struct writing *writing = context;
@@ -245,11 +259,76 @@ static int write_sample(void *context, const struct work_block *block, uint32_t 
 	convert->indexed += encoded->side_size > 0;
 	convert->lossy[encoded->kind] +=
 		encoded->kind != IMAGE_JPEG && encoded->codec == PACKIMG_CODEC_JPEG;
-	if (sample->label >= 0)
-		convert->class_samples[sample->label]++;
-	else if (!convert->unlabelled++)
-		convert->unlabelled_name = sample->name;
+	count_labels(convert, sample);
 	return write_values(writing, part, sample);
+}
+
+static int add_to_schema(struct schema *schema, const char *name, const struct catalog_field *field,
+			 struct packimg_error *error)
+{
+	static const struct {
+		enum schema_role role;
+		enum schema_element element;
+	} kinds[] = {
+		[PACKIMG_FIELD_INT64] = {SCHEMA_VALUE, SCHEMA_I64},
+		[PACKIMG_FIELD_FLOAT64] = {SCHEMA_VALUE, SCHEMA_F64},
+		[PACKIMG_FIELD_BYTES] = {SCHEMA_BYTES, SCHEMA_NO_ELEMENT},
+		[PACKIMG_FIELD_JSON] = {SCHEMA_JSON, SCHEMA_NO_ELEMENT},
+		[PACKIMG_FIELD_TEXT] = {SCHEMA_TEXT, SCHEMA_NO_ELEMENT},
+	};
+	struct schema_value value = {
+		.role = kinds[field->type].role,
+		.element = kinds[field->type].element,
+		.flags = SCHEMA_SPARSE,
+		.of = SCHEMA_OF_NONE,
+	};
+
+	if (field->kinds[VALUE_CLASSES]) {
+		value.role = SCHEMA_CLASS;
+		value.element = SCHEMA_I32;
+		value.dims = 1;
+	}
+	if (strlen(name) > SCHEMA_NAME_MAX || schema_add(schema, &value))
+		return packimg_fail(error, -E2BIG,
+				    "field \"%.80s\": with a list of classes, a dataset holds at "
+				    "most %d fields of names of %d bytes; --labels field leaves "
+				    "labels as text",
+				    name, SCHEMA_VALUES_MAX - 4, SCHEMA_NAME_MAX);
+	strcpy(schema->values[schema->count - 1].name, name);
+	return 0;
+}
+
+/* Declares all fields in a schema, which alone can say that one is a list of classes. */
+static int set_schema(const struct convert *convert, struct convert_part *part,
+		      struct packimg_error *error)
+{
+	const struct name_table *names = &convert->catalog.field_names;
+	struct schema schema = {.count = 1};
+	struct schema_value *image = &schema.values[0];
+	char longest[SCHEMA_NAME_MAX + 1];
+	const char *name = schema_longest_name("image", longest);
+	uint32_t number;
+	int r = 0;
+
+	while (name > longest && !name_table_find(names, name, &number))
+		name--;
+	*image = (struct schema_value){.role = SCHEMA_IMAGE,
+				       .element = SCHEMA_U8,
+				       .dims = 3,
+				       .shape = {0, 0, 3},
+				       .of = SCHEMA_OF_NONE};
+	strcpy(image->name, name);
+	for (uint32_t f = 0; !r && f < names->count; f++)
+		r = add_to_schema(&schema, names->names[f], &convert->catalog.fields[f], error);
+	if (r)
+		return r;
+	char *text = malloc(SCHEMA_TEXT_MAX);
+	if (!text)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	schema_print(&schema, text, SCHEMA_TEXT_MAX);
+	r = packimg_writer_schema(part->writer, text, error);
+	free(text);
+	return r;
 }
 
 static int open_part(struct convert *convert, struct convert_part *part,
@@ -262,6 +341,9 @@ static int open_part(struct convert *convert, struct convert_part *part,
 	if (r)
 		return r;
 	r = packimg_writer_classes(part->writer, catalog->classes, catalog->class_count, error);
+	if (r)
+		return r;
+	r = catalog->label_list_sample ? set_schema(convert, part, error) : 0;
 	if (r)
 		return r;
 	/* Every part gets every field, with the field numbers of the catalogue. */
@@ -316,6 +398,10 @@ static void describe_encoding(FILE *file, const struct convert *convert)
 	if (options->source.labels)
 		fprintf(file, " labels=%s",
 			options->source.labels == LABELS_FIELD ? "field" : "classes");
+	if (options->source.label_separator == LABEL_SEPARATOR_NONE)
+		fputs(" label-separator=none", file);
+	else if (options->source.label_separator)
+		fprintf(file, " label-separator=%c", options->source.label_separator);
 	if (options->limit)
 		fprintf(file, " limit=%" PRIu64, options->limit);
 }

@@ -43,14 +43,21 @@ static bool name_fits(const char *name, size_t size_max)
 	return size && size <= size_max && text_is_utf8(name, size);
 }
 
+/* Returns a field of an item by number; behind all others, `list` is one. */
+static const struct source_field *field_of(const struct source_item *item,
+					   const struct source_field *list, size_t i)
+{
+	return i < item->field_count ? &item->fields[i] : list;
+}
+
 /* Checks that all fields of an item can be stored, before it stores any of them. */
 static int check_fields(const struct catalog *catalog, const struct source_item *item,
-			struct packimg_error *error)
+			const struct source_field *list, struct packimg_error *error)
 {
 	uint32_t count = catalog->field_names.count, number;
 
-	for (size_t i = 0; i < item->field_count; i++) {
-		const char *name = item->fields[i].name;
+	for (size_t i = 0; i < item->field_count + (list != NULL); i++) {
+		const char *name = field_of(item, list, i)->name;
 
 		if (!name_fits(name, PACKIMG_NAME_MAX))
 			return packimg_fail(
@@ -59,7 +66,7 @@ static int check_fields(const struct catalog *catalog, const struct source_item 
 				"%d bytes",
 				name, PACKIMG_NAME_MAX);
 		for (size_t k = 0; k < i; k++)
-			if (strcmp(item->fields[k].name, name) == 0)
+			if (strcmp(field_of(item, list, k)->name, name) == 0)
 				return packimg_fail(error, CATALOG_SKIP, "it has two fields \"%s\"",
 						    name);
 		count += name_table_find(&catalog->field_names, name, &number) != 0;
@@ -73,24 +80,54 @@ static int check_fields(const struct catalog *catalog, const struct source_item 
 	return 0;
 }
 
-static int add_values(struct catalog *catalog, const struct source_item *item,
-		      struct catalog_sample *sample, struct packimg_error *error)
+/* Makes the bytes of a list of classes: the numbers given, or those of the names in the catalogue.
+ */
+static int pack_list(struct catalog *catalog, const struct source_item *item,
+		     struct source_field *ret_list, struct packimg_error *error)
 {
-	if (!item->field_count)
+	size_t size = item->label_count * sizeof(uint32_t);
+	uint32_t *numbers = arena_alloc(&catalog->arena, size ? size : 1);
+
+	if (!numbers)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	for (size_t i = 0; i < item->label_count; i++) {
+		struct catalog_sample one;
+		int r = 0;
+
+		if (item->labels_are_numbers)
+			numbers[i] = (uint32_t)strtoul(item->labels[i], NULL, 10);
+		else
+			r = catalog_classify(catalog, &one, item->labels[i], error);
+		if (r)
+			return r;
+		if (!item->labels_are_numbers)
+			numbers[i] = one.class;
+	}
+	*ret_list = (struct source_field){item->label_name, VALUE_CLASSES, (char *)numbers, size};
+	return 0;
+}
+
+static int add_values(struct catalog *catalog, const struct source_item *item,
+		      const struct source_field *list, struct catalog_sample *sample,
+		      struct packimg_error *error)
+{
+	size_t count = item->field_count + (list != NULL);
+	if (!count)
 		return 0;
-	int r = check_fields(catalog, item, error);
+	int r = check_fields(catalog, item, list, error);
 	if (r)
 		return r;
-	struct catalog_value *values =
-		arena_alloc(&catalog->arena, item->field_count * sizeof(*values));
+	struct catalog_value *values = arena_alloc(&catalog->arena, count * sizeof(*values));
 	if (!values)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	for (size_t i = 0; i < item->field_count; i++) {
-		const struct source_field *field = &item->fields[i];
+	for (size_t i = 0; i < count; i++) {
+		const struct source_field *field = field_of(item, list, i);
 
 		values[i] = (struct catalog_value){
 			.size = (uint32_t)field->size,
-			.text = arena_copy(&catalog->arena, field->text, field->size),
+			.text = field == list
+					? field->text
+					: arena_copy(&catalog->arena, field->text, field->size),
 			.kind = (uint8_t)field->kind,
 		};
 		if (!values[i].text ||
@@ -103,7 +140,7 @@ static int add_values(struct catalog *catalog, const struct source_item *item,
 			known->binary = true;
 	}
 	sample->values = values;
-	sample->value_count = (uint32_t)item->field_count;
+	sample->value_count = (uint32_t)count;
 	return 0;
 }
 
@@ -130,6 +167,10 @@ static int note_label(struct catalog *catalog, const struct source_item *item, c
 {
 	if (item->label == LABEL_CLASS && !catalog->label_class_sample)
 		catalog->label_class_sample = name;
+	if (item->label == LABEL_LIST && !catalog->label_list_sample) {
+		catalog->label_list_sample = name;
+		catalog->lists_are_numbers = item->labels_are_numbers;
+	}
 	if (item->label != LABEL_FIELD || catalog->label_field_sample)
 		return 0;
 	catalog->label_field =
@@ -163,9 +204,19 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 		if (!sample.location.path)
 			return packimg_fail(error, -ENOMEM, "out of memory");
 	}
-	int r = add_values(catalog, item, &sample, error);
+	struct source_field list;
+	int r = item->label == LABEL_LIST ? pack_list(catalog, item, &list, error) : 0;
 	if (r)
 		return r;
+	r = add_values(catalog, item, item->label == LABEL_LIST ? &list : NULL, &sample, error);
+	if (r)
+		return r;
+	if (item->label == LABEL_LIST && catalog->label_list_sample &&
+	    catalog->lists_are_numbers != item->labels_are_numbers)
+		return packimg_fail(
+			error, -EINVAL, "the labels of %s are names, and those of %s numbers",
+			item->labels_are_numbers ? catalog->label_list_sample : item->name,
+			item->labels_are_numbers ? item->name : catalog->label_list_sample);
 	r = catalog_classify(catalog, &sample, item->class_name, error);
 	if (r)
 		return r;
@@ -183,7 +234,9 @@ static void choose_field_types(struct catalog *catalog)
 	for (uint32_t i = 0; i < catalog->field_names.count; i++) {
 		struct catalog_field *field = &catalog->fields[i];
 
-		if (field->kinds[VALUE_JSON] && !field->binary)
+		if (field->kinds[VALUE_CLASSES])
+			field->type = PACKIMG_FIELD_BYTES;
+		else if (field->kinds[VALUE_JSON] && !field->binary)
 			field->type = PACKIMG_FIELD_JSON;
 		else if (field->kinds[VALUE_BYTES] || field->kinds[VALUE_JSON] || field->binary)
 			field->type = PACKIMG_FIELD_BYTES;
@@ -194,6 +247,73 @@ static void choose_field_types(struct catalog *catalog)
 		else
 			field->type = PACKIMG_FIELD_INT64;
 	}
+}
+
+/* Returns the value that is a sample's list of classes; NULL if there is none. */
+static const struct catalog_value *list_of(const struct catalog_sample *sample)
+{
+	/* It is behind all others. */
+	const struct catalog_value *last =
+		sample->value_count ? &sample->values[sample->value_count - 1] : NULL;
+
+	return last && last->kind == VALUE_CLASSES ? last : NULL;
+}
+
+const int32_t *catalog_class_list(const struct catalog *catalog,
+				  const struct catalog_sample *sample, size_t *ret_count)
+{
+	const struct catalog_value *list = catalog->label_list_sample ? list_of(sample) : NULL;
+
+	*ret_count = list ? list->size / sizeof(int32_t) : 0;
+	return list ? (const int32_t *)(const void *)list->text : NULL;
+}
+
+/* Replaces the numbers of names in lists by those of classes. */
+static void relabel_lists(const struct catalog *catalog, const uint32_t *number_of)
+{
+	for (uint64_t i = 0; catalog->label_list_sample && i < catalog->count; i++) {
+		const struct catalog_value *list = list_of(&catalog->samples[i]);
+		uint32_t *numbers = list ? (uint32_t *)(uintptr_t)list->text : NULL;
+
+		for (size_t k = 0; list && k < list->size / sizeof(*numbers); k++)
+			numbers[k] = number_of[numbers[k]];
+	}
+}
+
+/* Looks up the names in lists among those given, or checks the numbers in lists. */
+static int relabel_as_given(struct catalog *catalog, const struct name_table *given,
+			    struct packimg_error *error)
+{
+	uint32_t count = catalog->class_names.count;
+	uint32_t *number_of = arena_array(&catalog->arena, count * sizeof(*number_of));
+	int r = number_of ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
+
+	for (uint32_t i = 0; !r && i < count; i++)
+		if (name_table_find(given, catalog->class_names.names[i], &number_of[i]))
+			number_of[i] = UINT32_MAX;
+	for (uint64_t i = 0; !r && i < catalog->count; i++) {
+		const struct catalog_sample *sample = &catalog->samples[i];
+		size_t size;
+		const int32_t *list = catalog_class_list(catalog, sample, &size);
+
+		for (size_t k = 0; !r && k < size; k++) {
+			uint32_t class = (uint32_t)list[k];
+
+			if (!catalog->lists_are_numbers && number_of[class] == UINT32_MAX)
+				r = packimg_fail(
+					error, -EINVAL,
+					"%s: its class \"%s\" is not in the list of classes",
+					sample->name, catalog->class_names.names[class]);
+			if (catalog->lists_are_numbers && class >= given->count)
+				r = packimg_fail(error, -EINVAL,
+						 "%s: label %u, but the list has %u classes",
+						 sample->name, class, given->count);
+		}
+	}
+	if (!r && !catalog->lists_are_numbers)
+		relabel_lists(catalog, number_of);
+	arena_release(&catalog->arena, number_of);
+	return r;
 }
 
 /* Adds the labels 0..count-1 without names. */
@@ -242,6 +362,8 @@ static int number_as_given(struct catalog *catalog, const char *const *given, ui
 					 number, given_count);
 		}
 	}
+	if (!r && catalog->label_list_sample)
+		r = relabel_as_given(catalog, &names, error);
 	name_table_deinit(&names);
 	return r;
 }
@@ -320,6 +442,7 @@ static int set_labels_by_names(struct catalog *catalog, uint32_t *order, uint32_
 		sample->label = sample->class == UINT32_MAX ? PACKIMG_LABEL_NONE
 							    : (int32_t)number_of[sample->class];
 	}
+	relabel_lists(catalog, number_of);
 	return 0;
 }
 
@@ -335,22 +458,66 @@ static int number_by_names(struct catalog *catalog, struct packimg_error *error)
 	return r;
 }
 
-int catalog_finish(struct catalog *catalog, const char *const *given, uint32_t given_count,
-		   struct packimg_error *error)
+/* Refuses labels that are lists in some sources and not in others. */
+static int check_lists(const struct catalog *catalog, struct packimg_error *error)
+{
+	const char *single = catalog->label_class_sample ? catalog->label_class_sample
+							 : catalog->label_field_sample;
+
+	if (!catalog->label_list_sample)
+		return 0;
+	if (single)
+		return packimg_fail(error, -EINVAL,
+				    "%s has several labels, and %s one: --label-separator makes "
+				    "lists of both, --label-separator none of none",
+				    catalog->label_list_sample, single);
+	for (uint32_t i = 0; i < catalog->field_names.count; i++) {
+		bool any = false;
+
+		for (int kind = 0; kind < VALUE_KINDS; kind++)
+			any |= kind != VALUE_CLASSES && catalog->fields[i].kinds[kind];
+		if (any && catalog->fields[i].kinds[VALUE_CLASSES])
+			return packimg_fail(error, -EINVAL,
+					    "field \"%s\" is a list of classes in one source, and "
+					    "something else in another; rename a column",
+					    catalog->field_names.names[i]);
+	}
+	return 0;
+}
+
+/* Returns the highest number of a class that the sources give, -1 if they give none. */
+static int32_t highest_label(const struct catalog *catalog)
 {
 	int32_t highest = -1;
 
+	for (uint64_t i = 0; i < catalog->count; i++) {
+		size_t count;
+		const int32_t *list = catalog_class_list(catalog, &catalog->samples[i], &count);
+
+		if (catalog->samples[i].label > highest)
+			highest = catalog->samples[i].label;
+		for (size_t k = 0; catalog->lists_are_numbers && k < count; k++)
+			if (list[k] > highest)
+				highest = list[k];
+	}
+	return highest;
+}
+
+int catalog_finish(struct catalog *catalog, const char *const *given, uint32_t given_count,
+		   struct packimg_error *error)
+{
 	if (catalog->label_field_sample && catalog->label_class_sample)
 		return packimg_fail(error, -EINVAL,
 				    "the label of %s is a whole number or a name, and that of %s "
 				    "is not: choose --labels classes or --labels field",
 				    catalog->label_class_sample, catalog->label_field_sample);
+	int r = check_lists(catalog, error);
+	if (r)
+		return r;
 	choose_field_types(catalog);
 	if (given)
 		return number_as_given(catalog, given, given_count, error);
-	for (uint64_t i = 0; i < catalog->count; i++)
-		if (catalog->samples[i].label > highest)
-			highest = catalog->samples[i].label;
+	int32_t highest = highest_label(catalog);
 	if (highest >= 0)
 		return number_by_labels(catalog, (uint32_t)highest + 1, error);
 	catalog->numbered_by_name = true;

@@ -51,6 +51,9 @@ struct catalog {
 	 */
 	const char *label_class_sample, *label_field_sample;
 	const char *label_field; /* name of the field that such a label became */
+	/* the first sample whose labels became a list; NULL if there is none */
+	const char *label_list_sample;
+	bool lists_are_numbers; /* of classes, else of names; of all such samples */
 	/* Set by catalog_finish(): */
 	const char **classes; /* class names by label */
 	uint32_t class_count;
@@ -79,6 +82,9 @@ int catalog_finish(struct catalog *catalog, const char *const *given, uint32_t g
 		   struct packimg_error *error);
 /* Reorders the samples by a random permutation. */
 int catalog_shuffle(struct catalog *catalog, uint64_t seed);
+/* Returns the classes of a sample with a list of them, and sets their number; NULL without one. */
+const int32_t *catalog_class_list(const struct catalog *catalog,
+				  const struct catalog_sample *sample, size_t *ret_count);
 /* Converts a value for the writer. JSON text for a field of mixed types is stored in scratch. */
 int catalog_value(const struct catalog *catalog, const struct catalog_value *value,
 		  struct buffer *scratch, struct packimg_value *ret_value);

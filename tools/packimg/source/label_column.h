@@ -14,7 +14,8 @@ struct label_column {
 	uint64_t rows;           /* cells added */
 	bool names;              /* some cells are no numbers */
 	bool fractions;          /* some numbers are not whole */
-	bool full;               /* cells lacks some, or some are too long for labels */
+	bool full;               /* cells lacks some */
+	bool texts;              /* some cells are too long for labels */
 	double min, max;         /* of the numbers */
 };
 
@@ -24,6 +25,27 @@ void label_column_deinit(struct label_column *column);
 int label_column_add(struct label_column *column, const char *cell);
 /*
  * Returns true if the cells are plainly labels, whatever the column is called: names of which each
- * occurs twice on average, or whole numbers of which so many occur, from 0 or 1 on without a gap.
+ * occurs twice on average, or whole numbers of which so many occur, from 0 or 1 on without a gap;
+ * or lists of labels of which each occurs twice on average.
  */
 bool label_column_repeats(const struct label_column *column);
+
+enum {
+	LABEL_WHOLE = 0, /* a cell is one label */
+	/* a cell is a list in brackets, as Python writes it: "['cat', 'dog']" or "[0, 3]" */
+	LABEL_BRACKETS = '[',
+};
+
+/*
+ * Returns the separator of the labels in each cell where that is plain, else LABEL_WHOLE: a list in
+ * brackets; else, where no cell has a label twice, ';' or '|', or what separates whole numbers, or
+ * a space or comma between names that each occur in several different cells, which have one or
+ * more. *ret_doubt is set to a separator of which most, but not all of this is true.
+ */
+char label_column_separator(const struct label_column *column, char *ret_doubt);
+
+/*
+ * Splits a cell in place. *cursor is the cell at first; returns the next label, terminated, or NULL
+ * at the end. Drops blanks around labels, empty ones, and quotes in lists in brackets.
+ */
+char *label_next(char **cursor, char separator);

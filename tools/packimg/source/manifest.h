@@ -29,8 +29,12 @@ struct source_manifest {
 	enum {
 		COLUMN_NUMBERS, /* labels are class numbers */
 		COLUMN_NAMES,   /* labels are class names */
+		COLUMN_LIST,    /* cells hold several labels */
 		COLUMN_FIELD,
 	} label_column_is;
+	char label_separator;       /* of COLUMN_LIST, as label_next() takes it */
+	bool lists_are_numbers;     /* of COLUMN_LIST */
+	struct buffer list, labels; /* of COLUMN_LIST: a copy of the cell, pointers to its labels */
 	struct path_templates images; /* at most one; none if cells are paths */
 	struct buffer name;
 	/* Labels such as "NaN" that mean no label: the first one, and their count. */

@@ -90,9 +90,10 @@ static int set_named(const char *option, const char *named, const char *const *c
 
 static void find_columns(struct source_manifest *manifest, const char *const *cells, size_t count)
 {
-	static const char *const labels[] = {"label", "target", "label_id", "class_id", NULL};
-	static const char *const classes[] = {"class", "class_name", "category", "label_name",
-					      NULL};
+	static const char *const labels[] = {"label",  "target",         "label_id", "class_id",
+					     "labels", "finding labels", NULL};
+	static const char *const classes[] = {"class",      "class_name", "category",
+					      "label_name", "classes",    NULL};
 
 	manifest->label_column = manifest_find_column(cells, count, labels);
 	manifest->class_column = manifest_find_column(cells, count, classes);

@@ -20,6 +20,8 @@ enum value_kind {
 	VALUE_TEXT,    /* UTF-8, or bytes that should be UTF-8 */
 	VALUE_BYTES,
 	VALUE_JSON, /* text of a JSON value */
+	/* classes of the sample: uint32_t each, while listing the number of a name or of a class */
+	VALUE_CLASSES,
 	VALUE_KINDS,
 };
 
@@ -35,15 +37,19 @@ enum item_label {
 	LABEL_NONE,
 	LABEL_CLASS, /* as its class, given by number or name */
 	LABEL_FIELD, /* as a field, because it is no class */
+	LABEL_LIST,  /* as a list of classes, in a field */
 };
 
 struct source_item {
-	const char *name;       /* null-terminated; recorded with the sample */
-	const char *class_name; /* name of the class; NULL if there is none */
-	bool class_of_name;     /* derive the class from the name's folders (class_names.h) */
-	int64_t class_number;   /* number of the class; -1 if there is none */
-	enum item_label label;  /* how a label from a table or a shard was used */
-	const char *label_name; /* column or field of the label; NULL if there is none */
+	const char *name;          /* null-terminated; recorded with the sample */
+	const char *class_name;    /* name of the class; NULL if there is none */
+	bool class_of_name;        /* derive the class from the name's folders (class_names.h) */
+	int64_t class_number;      /* number of the class; -1 if there is none */
+	enum item_label label;     /* how a label from a table or a shard was used */
+	const char *label_name;    /* column or field of the label; NULL if there is none */
+	const char *const *labels; /* of LABEL_LIST: names of classes, or whole numbers as text */
+	size_t label_count;
+	bool labels_are_numbers; /* in all items of the source */
 	struct blob_location location;
 	const struct source_field *fields;
 	size_t field_count;
@@ -74,6 +80,11 @@ enum label_use {
 	LABELS_FIELD,
 };
 
+enum label_separator {
+	LABEL_SEPARATOR_AUTO = 0,
+	LABEL_SEPARATOR_NONE = '\n', /* each cell is one label */
+};
+
 struct source_options {
 	enum source_kind kind;
 	enum class_from class_from;
@@ -89,6 +100,11 @@ struct source_options {
 	const char *path_column, *label_column;
 	/* suffix missing from the names in a manifest, such as ".jpg"; NULL for none */
 	const char *path_suffix;
+	/*
+	 * separator of several labels in a cell: a character, or of enum label_separator (0: where
+	 * that is plain)
+	 */
+	char label_separator;
 	/*
 	 * receives notes about automatic decisions that the user may not have intended, for the
 	 * summary

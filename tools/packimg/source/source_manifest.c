@@ -43,6 +43,8 @@ static void source_manifest_close(struct source *source)
 	arena_release(source->blobs->arena, manifest->text);
 	path_templates_deinit(&manifest->images);
 	buffer_deinit(&manifest->name);
+	buffer_deinit(&manifest->list);
+	buffer_deinit(&manifest->labels);
 	free(manifest->missing);
 	free(manifest->path);
 }
@@ -134,12 +136,117 @@ static int guess_label(struct source_manifest *manifest, const struct label_colu
 		manifest->path, manifest->columns[column]);
 }
 
+static const char *separator_word(char separator)
+{
+	static const struct {
+		char separator;
+		const char *word;
+	} words[] = {{';', "semicolon"}, {'|', "bar"}, {' ', "space"}, {',', "comma"}};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (words[i].separator == separator)
+			return words[i].word;
+	return "brackets";
+}
+
+/* Adds a note on cells with a separator, which may be several labels each, or one. */
+static int note_separator(const struct source_manifest *manifest, const struct label_column *labels,
+			  char separator, bool plain)
+{
+	struct string_list *notes = manifest->source.options->notes;
+	const char *name = manifest->columns[manifest->label_column], *cell = "";
+
+	if (!notes)
+		return 0;
+	for (uint32_t i = 0; i < labels->cells.count && !*cell; i++)
+		if (strchr(labels->cells.names[i], separator))
+			cell = labels->cells.names[i];
+	if (plain)
+		return string_list_add_format(
+			notes,
+			"%s: cells of \"%s\" hold several labels each, such as \"%.60s\" (%s), so "
+			"it "
+			"is a list of classes; --label-separator none makes each cell one class",
+			manifest->path, name, cell, separator_word(separator));
+	return string_list_add_format(notes,
+				      "%s: each cell of \"%s\" is one class, such as \"%.60s\"; "
+				      "--label-separator %s makes "
+				      "several labels of it",
+				      manifest->path, name, cell, separator_word(separator));
+}
+
+/* Decides whether cells hold several labels. 0 or -ENOMEM. */
+static int choose_separator(struct source_manifest *manifest, const struct label_column *labels)
+{
+	const struct source_options *options = manifest->source.options;
+	char separator, doubt;
+
+	if (options->label_separator == LABEL_SEPARATOR_NONE || options->labels == LABELS_FIELD)
+		return 0;
+	if (options->label_separator) {
+		manifest->label_separator = options->label_separator;
+		return 0;
+	}
+	if (options->labels != LABELS_AUTO || manifest->class_column >= 0)
+		return 0;
+	separator = label_column_separator(labels, &doubt);
+	manifest->label_separator = separator;
+	if (separator != LABEL_WHOLE)
+		return note_separator(manifest, labels, separator, true);
+	return doubt != LABEL_WHOLE ? note_separator(manifest, labels, doubt, false) : 0;
+}
+
+/* Splits a cell; the labels are valid until the next call. 0 or -ENOMEM. */
+static int split_labels(struct source_manifest *manifest, const char *cell, size_t *ret_count)
+{
+	manifest->list.size = manifest->labels.size = 0;
+	if (buffer_append(&manifest->list, cell, strlen(cell) + 1))
+		return -ENOMEM;
+	char *cursor = (char *)manifest->list.data;
+	for (char *label; (label = label_next(&cursor, manifest->label_separator));)
+		if (buffer_append(&manifest->labels, &label, sizeof(label)))
+			return -ENOMEM;
+	*ret_count = manifest->labels.size / sizeof(char *);
+	return 0;
+}
+
+static const char *const *labels_of(const struct source_manifest *manifest)
+{
+	return (const char *const *)(const void *)manifest->labels.data;
+}
+
+/* Scans all lists of labels: whether they are of numbers. */
+static int scan_lists(struct source_manifest *manifest, struct packimg_error *error)
+{
+	size_t column = (size_t)manifest->label_column, labels;
+	const char *const *cells;
+	size_t count;
+	int r;
+
+	manifest->lists_are_numbers = true;
+	while (!(r = manifest_next_row(manifest, &cells, &count, error))) {
+		if (column >= count || source_label_is_missing(cells[column]))
+			continue;
+		if (split_labels(manifest, cells[column], &labels))
+			return packimg_fail(error, -ENOMEM, "out of memory");
+		for (size_t i = 0; i < labels; i++) {
+			uint64_t value;
+
+			if (number_u64(labels_of(manifest)[i], 0, PACKIMG_CLASSES_MAX - 1, &value))
+				manifest->lists_are_numbers = false;
+		}
+	}
+	return r < 0 ? r : 0;
+}
+
 static void choose_label_use(struct source_manifest *manifest, const struct label_column *labels)
 {
 	enum label_use use = manifest->source.options->labels;
 	bool names = labels->names || (labels->fractions && use == LABELS_CLASSES);
 
-	if (use == LABELS_FIELD || (names ? manifest->class_column >= 0 : labels->fractions))
+	if (manifest->label_separator != LABEL_WHOLE)
+		manifest->label_column_is = COLUMN_LIST;
+	else if (use == LABELS_FIELD || (names ? manifest->class_column >= 0 : labels->fractions))
 		manifest->label_column_is = COLUMN_FIELD;
 	else
 		manifest->label_column_is = names ? COLUMN_NAMES : COLUMN_NUMBERS;
@@ -162,11 +269,17 @@ static int scan_columns(struct source_manifest *manifest, struct packimg_error *
 	int r = scan_rows(manifest, column, &labels, error);
 	manifest->csv.cursor = cursor;
 	manifest->csv.line_next = line;
-	if (!r && (guess_label(manifest, &labels) || note_no_label(manifest)))
+	if (!r && (guess_label(manifest, &labels) || note_no_label(manifest) ||
+		   (manifest->label_column >= 0 && choose_separator(manifest, &labels))))
 		r = packimg_fail(error, -ENOMEM, "out of memory");
 	if (!r && manifest->label_column >= 0)
 		choose_label_use(manifest, &labels);
 	label_column_deinit(&labels);
+	if (r || manifest->label_separator == LABEL_WHOLE)
+		return r;
+	r = scan_lists(manifest, error);
+	manifest->csv.cursor = cursor;
+	manifest->csv.line_next = line;
 	return r;
 }
 
@@ -212,6 +325,14 @@ static int manifest_set_class(struct source_manifest *manifest, const char *cons
 	item->label_name = manifest->columns[label];
 	if (manifest->label_column_is == COLUMN_FIELD) {
 		item->label = manifest->class_column >= 0 ? LABEL_NONE : LABEL_FIELD;
+		return 0;
+	}
+	if (manifest->label_column_is == COLUMN_LIST) {
+		if (split_labels(manifest, cells[label], &item->label_count))
+			return packimg_fail(error, -ENOMEM, "out of memory");
+		item->label = LABEL_LIST;
+		item->labels = labels_of(manifest);
+		item->labels_are_numbers = manifest->lists_are_numbers;
 		return 0;
 	}
 	item->label = LABEL_CLASS;
