@@ -59,6 +59,20 @@ class PackimgInputs(PackimgTest):
         self.packimg("convert", "-q", "coco/train2017", "-o", "out.pimg", rc=2)
         self.assertIn("a COCO dataset (coco/train2017/../annotations/instances_train2017.json)", self.stderr)
 
+    def test_known_lists(self):
+        """Lists of well-known datasets are named, with the command that takes them, and so are their images."""
+        self.put("celeba/img_align_celeba/000001.jpg")
+        self.put("celeba/list_attr_celeba.txt", "1\nBald\n000001.jpg -1\n")
+        self.packimg("convert", "-q", "celeba", "-o", "no.pimg", rc=2)
+        self.assertIn("the images look like those of CelebA (list_attr_celeba.txt), whose folders are no classes: \"python -m loaderd.convert\"", self.stderr)
+        self.packimg("convert", "-q", "celeba/list_attr_celeba.txt", "-o", "no.pimg", rc=2)
+        self.assertIn("by its name it is CelebA's attributes: \"python -m loaderd.convert\" with the name of the dataset's folder", self.stderr)
+        self.put("list_eval_partition.txt", "celeba/img_align_celeba/000001.jpg 0\n")
+        self.packimg("convert", "-q", "list_eval_partition.txt", "-o", "no.pimg", rc=2)
+        self.assertEqual(self.convert("list_eval_partition.txt", "--format", "manifest", "-o", "out.pimg")["classes"], 1)
+        self.put("celeba/identity_CelebA.txt", "000001.jpg 2\n")  # a list of classes
+        self.assertEqual(self.convert("celeba/identity_CelebA.txt", "-o", "out.pimg", "--force")["unlabelled"], 0)
+
     def test_classes_that_resemble_annotations(self):
         """Classes may be called like folders of masks, and class folders hold texts and JSON of other kinds."""
         for name in ("faces/mask/0.jpg", "faces/no_mask/0.jpg", "images/mask/0.jpg", "images/labels/0.jpg", "train/annotations/0.jpg", "train/other/0.jpg",

@@ -2,6 +2,7 @@
 
 #include "format/base/text/number.h"
 #include "tools/packimg/common/text.h"
+#include "tools/packimg/source/known_lists.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -161,6 +162,20 @@ static bool is_yolo_text(char *head)
 	return count >= 5 && count % 2 == 1;
 }
 
+/* Looks at the name of a table or a text. 0 or -ENOMEM. */
+static int add_known(struct annotations *annotations, const char *source, const char *name)
+{
+	char path[PATH_MAX];
+
+	if (annotations->known || snprintf(path, sizeof(path), "%s/%s", source, name) >= PATH_MAX)
+		return 0;
+	const struct known_list *known = known_list_find(path);
+	if (!known || !known->dataset)
+		return 0;
+	annotations->known = known->dataset;
+	return set_sign(annotations, SIGN_KNOWN, name);
+}
+
 int annotations_add_other(struct annotations *annotations, const char *source, const char *name)
 {
 	const bool json = text_ends_with(name, ".json"), xml = text_ends_with(name, ".xml"),
@@ -168,8 +183,10 @@ int annotations_add_other(struct annotations *annotations, const char *source, c
 	char head[HEAD_SIZE];
 	int r = 0;
 
-	if (!json && !xml && !text)
-		return 0;
+	if (text || text_ends_with(name, ".csv"))
+		r = add_known(annotations, source, name);
+	if (r || annotations->known || (!json && !xml && !text))
+		return r;
 	if (text && find_folder(name, label_folders))
 		r = set_sign(annotations, SIGN_LABELS, name);
 	if (r || annotations->first[json ? SIGN_COCO : xml ? SIGN_VOC : SIGN_YOLO])
@@ -207,6 +224,8 @@ int annotations_check(const struct annotations *annotations, struct packimg_erro
 		{SIGN_MASKS, SIGN_IMAGES, "a segmentation dataset"},
 	};
 
+	if (annotations->known)
+		return refuse(annotations->known, annotations->first[SIGN_KNOWN], error);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
 		if (annotations->first[rows[i].sign] && annotations->first[rows[i].with])
 			return refuse(rows[i].what, annotations->first[rows[i].sign], error);

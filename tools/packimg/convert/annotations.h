@@ -1,6 +1,7 @@
 /*
  * Recognises datasets of other tasks than classification by the names of their files, and in
- * folders by the first bytes of annotation files: COCO, Pascal VOC, YOLO, and folders of masks.
+ * folders by the first bytes of annotation files: COCO, Pascal VOC, YOLO, folders of
+ * masks, and those of known_lists.h.
  * Their folders are no classes, and their masks are no images to train on, so a conversion has to
  * be asked for them. Lives in the caller's arena. One thread.
  */
@@ -14,6 +15,7 @@ enum annotation_sign {
 	SIGN_VOC,          /* XML in Annotations/, or with the root element of Pascal VOC's */
 	SIGN_YOLO,         /* text whose first line is a class and four numbers in 0..1 */
 	SIGN_SEGMENTATION, /* an image in a folder that only segmentation datasets have */
+	SIGN_KNOWN,        /* a list that known_lists.h has for a dataset */
 	SIGN_LABELS,       /* text in labels/ */
 	SIGN_MASKS,        /* an image in a folder named like one of masks */
 	SIGN_IMAGES,       /* an image in a folder named like one of images without masks */
@@ -24,6 +26,7 @@ struct annotations {
 	struct arena *arena;
 	/* name of the first file with each sign; NULL if there is none */
 	const char *first[ANNOTATION_SIGNS];
+	const char *known; /* dataset of the first file with SIGN_KNOWN */
 	unsigned examined; /* number of files whose first bytes were read */
 };
 

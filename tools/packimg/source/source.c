@@ -5,6 +5,7 @@
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image_format.h"
 #include "tools/packimg/source/archive_reader.h"
+#include "tools/packimg/source/known_lists.h"
 #include "tools/packimg/source/source_pixels.h"
 
 #include <errno.h>
@@ -151,6 +152,18 @@ static int check_foreign(const char *path, struct packimg_error *error)
 		       : 0;
 }
 
+/* Rejects lists of well-known datasets that are no table of images and classes. */
+static int check_known(const char *path, struct packimg_error *error)
+{
+	const struct known_list *known = known_list_find(path);
+
+	return known ? packimg_fail(error, -EINVAL,
+				    "%s: by its name it is %s: %s; --format manifest reads it as "
+				    "a table nevertheless",
+				    path, known->what, known->remedy)
+		     : 0;
+}
+
 static int no_file(const char *path, int code, struct packimg_error *error)
 {
 	if (strstr(path, "://"))
@@ -187,9 +200,10 @@ static int find_kind(const struct blob_store *blobs, const char *path,
 		*ret_kind = options->manifest ? SOURCE_MANIFEST : SOURCE_FOLDER;
 	else if (source_name_is_image(path))
 		*ret_kind = SOURCE_FOLDER;
-	else if (name_is_manifest(path))
+	else if (name_is_manifest(path)) {
 		*ret_kind = SOURCE_MANIFEST;
-	else if (source_is_pixels(path))
+		return check_known(path, error);
+	} else if (source_is_pixels(path))
 		*ret_kind = SOURCE_PIXELS;
 	else {
 		int r = check_foreign(path, error);

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Callable, List, NamedTuple, Optional, Sequence
 
 from .. import BadSample, FeedError, Writer
-from . import _arrays, _arrow, _coco, _folder, _masks, _streams, _tfrecord, _voc, _yolo
+from . import _arrays, _arrow, _celeba, _coco, _folder, _masks, _streams, _tfrecord, _voc, _yolo
 from ._part import Choice, Part, Refusal
 
 
@@ -30,6 +30,7 @@ SOURCES: Sequence[Source] = (
     Source("voc", "Pascal VOC, a folder: boxes, classes, masks (with Pillow)", _voc.recognises, _voc.parts),
     Source("yolo", "YOLO's images/ and labels/: boxes, classes, polygons, keypoints", _yolo.recognises, _yolo.parts),
     Source("masks", "folders of images and of masks, such as ADE20K and Cityscapes (needs Pillow)", _masks.recognises, _masks.parts),
+    Source("celeba", "CelebA's lists with its images, a folder: attributes, identities, landmarks", _celeba.recognises, _celeba.parts),
     Source("cifar", "the Python version of CIFAR-10 and CIFAR-100, a folder or a file of it", _arrays.recognises_cifar, _arrays.cifar_parts),
     Source("imagefolder", "Hugging Face's folders of images with metadata.jsonl or metadata.csv", _folder.recognises, _folder.parts, ("image", "label")),
     Source("tfrecord", "TFRecord files of tf.train.Example, one or a folder of them", _tfrecord.recognises, _tfrecord.parts, _COLUMNS),
