@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import os
 import pathlib
 import pickle
@@ -213,7 +214,7 @@ class Convert(ImagesTest):
         """Boxes, classes in the order of their ids, keypoints and captions, of the splits of a folder and of one file."""
         images = [{"id": 7 + i, "file_name": f"{i}.jpg"} for i in range(3)]
         categories = [{"id": 18, "name": "dog"}, {"id": 3, "name": "car"}]
-        boxes = [{"id": 1, "image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4.5], "area": 9, "iscrowd": 0, "segmentation": [[1, 2, 3, 4, 5, 6]]},
+        boxes = [{"id": 1, "image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4.5], "area": 9, "iscrowd": 0, "segmentation": [[1, 2, 3, 4, 5, 6], [0, 0, 0.5, 1]]},
                  {"id": 2, "image_id": 7, "category_id": 3, "bbox": [5, 6, 7, 8], "iscrowd": 1, "segmentation": {"counts": "x", "size": [2, 2]}},
                  {"id": 3, "image_id": 9, "category_id": 3, "bbox": [0.5, 0, 1, 1]}]
         points = [{"id": 1, "image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4.5], "keypoints": [10, 20, 2, 0, 0, 0]}]
@@ -230,6 +231,11 @@ class Convert(ImagesTest):
         self.assertEqual([s["fields"]["class"] for s in self.listed()], [[1, 0], [], [0]])
         values = self.info()
         self.assertTrue(values["boxes"].startswith("boxes(image) f32[*,4] xywh, up to 2 rows"), values)
+        self.assertTrue(values["polygons"].startswith("polygons(image) f32[*,2] xy, up to 6 rows"), values)
+        self.holds(struct.pack("<12f", 1, 2, 3, 4, 5, 6, math.nan, math.nan, 0, 0, 0.5, 1))
+        self.assertEqual([s["fields"]["polygon_id"] for s in self.listed()], [[1, 1], [], []])
+        self.assertEqual([s["fields"].get("rle") for s in self.listed()], [{"2": {"counts": "x", "size": [2, 2]}}, None, None])
+        self.assertIn("with a row of NaN between two polygons", said)
         self.assertTrue(values["class"].startswith("class(boxes) i32[*]"))
         self.convert("coco/annotations/instances_train2017.json")
         self.assertEqual(self.stored(), self.jpegs[:3])
@@ -245,6 +251,9 @@ class Convert(ImagesTest):
         self.assertIn("it has no list of images", self.convert("bad.json", status=2))
         self.put("bad.json", {"images": images, "annotations": [{"id": 4, "image_id": 99, "bbox": [0, 0, 1, 1]}]})
         self.assertIn("annotation 4 is of image 99, which is not listed", self.convert("bad.json", status=2))
+        for polygons in ([[1, 2, 3]], [["1", 2]], "x"):
+            self.put("bad.json", {"images": images, "categories": categories, "annotations": [{**boxes[0], "segmentation": polygons}]})
+            self.assertIn("annotations[0] with id 1: its segmentation has ", self.convert("bad.json", status=2))
 
     def classes(self, name="out.pimg"):
         text = packimg("info", "--json", self.dir / name)
@@ -272,7 +281,7 @@ class Convert(ImagesTest):
         self.convert("coco")
         packimg("extract", "-q", "--manifest", self.dir / "out.pimg", "-o", self.dir / "back")
         header = (self.dir / "back/manifest.csv").read_text().splitlines()[0].split(",")
-        self.assertEqual(header, ["path", "label", "class", "boxes", "class_2", "id", "area", "iscrowd", "segmentation"])
+        self.assertEqual(header, ["path", "label", "class", "boxes", "class_2", "id", "area", "iscrowd"])
         packimg("convert", "-q", self.dir / "back/manifest.csv", "-o", self.dir / "again.pimg")
         self.assertEqual(self.listed("again.pimg")[0]["fields"]["class_2"], "[0]")
 
@@ -316,7 +325,9 @@ class Convert(ImagesTest):
             self.convert("yolo")
             self.assertEqual(self.stored("out-train.pimg"), self.jpegs[:2])
             self.holds(struct.pack("<8f", 0.5, 0.5, 0.25, 0.125, 0.25, 0.25, 0.5, 0.5), name="out-train.pimg")
-            self.holds(struct.pack("<4f", 0.5, 0.375, 0.5, 0.25), b"[[0.25, 0.25, 0.75, 0.25, 0.75, 0.5]]", name="out-val.pimg")
+            self.holds(struct.pack("<4f", 0.5, 0.375, 0.5, 0.25), struct.pack("<6f", 0.25, 0.25, 0.75, 0.25, 0.75, 0.5), name="out-val.pimg")
+            self.assertEqual([(s["fields"]["id"], s["fields"]["polygon_id"]) for s in self.listed("out-train.pimg") + self.listed("out-val.pimg")], [([0, 1], []), ([], []), ([0], [0])])
+            self.assertIn("polygons(image) f32[*,2] xy normalized", self.info("out-val.pimg")["polygons"])
             self.assertIn("cxcywh normalized", self.info("out-train.pimg")["boxes"])
             self.assertEqual(self.classes("out-val.pimg"), ["cat", "dog"])
         for yaml, names in (("names: ['a, b', \"it's\", 'don''t', traffic light]", ["a, b", "it's", "don't", "traffic light"]), ("names:\n- 'a # b'\n- c: d\n", ["a # b", "c: d"])):

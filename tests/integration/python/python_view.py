@@ -55,7 +55,7 @@ def write_dataset(path):
         for i in range(SAMPLES):
             writer.add({
                 "image": image_of(i), "mask": mask, "boxes": [[8, 8, 24, 24], [30, 4, 44, 12]], "kinds": [1, 2],
-                "points": [[40, 30, 2], [4, 4, 0]], "outline": [[28, 20], [36, 20], [32, 28]],
+                "points": [[40, 30, 2], [4, 4, 0]], "outline": [[28, 20], [36, 20], [32, 28], [numpy.nan] * 2, [1, 1], [5, 1], [3, 3], [1, 3]],
                 "caption": CAPTIONS[i], "split": i % 2, "score": i / 10, "label": i % 3, "key": f"folder/<b>{i}</b>\x1b.png"})
 
 
@@ -205,7 +205,7 @@ class View(unittest.TestCase):
             self.assertEqual(numpy.count_nonzero(layer[:, :, 3]), 100)
             self.assertEqual(panel["polygons"], [
                 ("#56b4e9", [(8, 8), (24, 8), (24, 24), (8, 24)]), ("#009e73", [(30, 4), (44, 4), (44, 12), (30, 12)]),
-                ("#e69f00", [(28, 20), (36, 20), (32, 28)])])
+                ("#e69f00", [(28, 20), (36, 20), (32, 28)]), ("#56b4e9", [(1, 1), (5, 1), (3, 3), (1, 3)])], "not-a-numbers are between two polygons")
             self.assertEqual(panel["circle"], (40, 30), "the other point is not visible")
 
     def test_page_shows_what_the_daemon_delivers(self):
@@ -222,7 +222,7 @@ class View(unittest.TestCase):
                     layer, mask = pixels(panel["mask"]), numpy.asarray(batch["mask"][i])
                     self.assertTrue(((layer[:, :, 3] > 0) == (mask > 0)).all())
                     boxes = [box for box in numpy.asarray(batch["boxes"][i]).tolist() if box[2] > box[0] and box[3] > box[1]]
-                    drawn = [(*points[0], *points[2]) for colour, points in panel["polygons"] if len(points) == 4]
+                    drawn = [(*points[0], *points[2]) for colour, points in panel["polygons"][:len(boxes)]]
                     numpy.testing.assert_allclose(drawn, boxes, atol=1e-3)
 
     def test_page_says_what_black_and_white_are(self):
@@ -349,7 +349,7 @@ class View(unittest.TestCase):
         self.assertTrue(re.search("not drawn as delivered: ", page.source))
         for figure in page.figures:
             self.assertEqual(figure["panels"][1]["polygons"], [])
-            self.assertEqual(len(figure["panels"][0]["polygons"]), 3)
+            self.assertEqual(len(figure["panels"][0]["polygons"]), 4)
 
 
 if __name__ == "__main__":

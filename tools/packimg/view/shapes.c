@@ -183,9 +183,9 @@ static int add_polygon(struct shapes *shapes, const struct coordinate_rows *rows
 	return r;
 }
 
-static int add_row(struct shapes *shapes, const struct coordinate_rows *rows, size_t row)
+static int add_row(struct shapes *shapes, const struct coordinate_rows *rows, const float *numbers,
+		   size_t row)
 {
-	const float *numbers = rows->numbers + row * rows->row_size;
 	int64_t class_number = class_of_row(rows->classes, &shapes->classes, row);
 	bool box = rows->value->role == SCHEMA_BOXES;
 
@@ -201,6 +201,25 @@ static int add_row(struct shapes *shapes, const struct coordinate_rows *rows, si
 	struct shape *shape = &shapes->list[shapes->count - 1];
 	shape->count = shapes->point_count - shape->first;
 	return 0;
+}
+
+/* Adds the polygons of a list of vertices, in which not-a-numbers are between two polygons. */
+static int add_polygons(struct shapes *shapes, struct coordinate_rows *rows)
+{
+	const float *vertex = rows->numbers, *end = vertex + rows->count * rows->row_size;
+	int r = 0;
+
+	for (size_t number = 0; !r && vertex < end; number++) {
+		const float *first = vertex;
+
+		while (vertex < end && isfinite(vertex[0]) && isfinite(vertex[1]))
+			vertex += 2;
+		rows->row_size = (size_t)(vertex - first);
+		if (rows->row_size)
+			r = add_row(shapes, rows, first, number);
+		vertex += vertex < end ? 2 : 0;
+	}
+	return r;
 }
 
 /*
@@ -250,14 +269,14 @@ static int read_dropped(struct shapes *shapes, const struct shapes_source *sourc
 	return move_rows(shapes, source, boxes, shapes->keep.data, error);
 }
 
-/* Returns the floats of a shape: of a polygon, or of the keypoints of one row. */
+/* Returns the floats of a shape: of a list of polygons, or of the keypoints of one row. */
 static size_t floats_of_row(const struct schema_value *value, size_t floats)
 {
 	if (value->role == SCHEMA_BOXES)
 		return value->shape[value->dims - 1];
 	if (value->dims == 3)
 		return (size_t)value->shape[1] * value->shape[2];
-	/* A single polygon; keypoints of which the rows are points. */
+	/* A list of polygons; keypoints of which the rows are points. */
 	return value->role == SCHEMA_POLYGONS ? floats : value->shape[value->dims - 1];
 }
 
@@ -287,9 +306,12 @@ static int read_value(struct shapes *shapes, const struct shapes_source *source,
 	rows.numbers = (const float *)(const void *)shapes->rows.data;
 	rows.row_size = floats_of_row(value, shapes->rows.size / sizeof(float));
 	rows.count = shapes->rows.size / sizeof(float) / rows.row_size;
-	for (size_t i = 0; !r && i < rows.count; i++)
+	bool is_list = value->role == SCHEMA_POLYGONS && value->dims == 2;
+	for (size_t i = 0; !r && !is_list && i < rows.count; i++)
 		if (i >= shapes->keep.size || shapes->keep.data[i])
-			r = add_row(shapes, &rows, i);
+			r = add_row(shapes, &rows, rows.numbers + i * rows.row_size, i);
+	if (is_list)
+		r = add_polygons(shapes, &rows);
 	return r ? packimg_fail(error, r, "out of memory") : 0;
 }
 

@@ -1,10 +1,10 @@
-"""COCO's annotations: boxes, classes, keypoints and captions of images (https://cocodataset.org/#format-data), also as Roboflow exports them."""
+"""COCO's annotations: boxes, classes, polygons, keypoints and captions of images (https://cocodataset.org/#format-data), also as Roboflow exports them."""
 
 import json
 from pathlib import Path
 from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
 
-from ._part import Choice, Field, Part, Refusal, unique_names
+from ._part import POLYGON_NOTE, Choice, Field, Part, Refusal, polygon_columns, polygon_fields, unique_names
 
 _KINDS = ("instances_", "person_keypoints_", "captions_")
 _ROBOFLOW = "_annotations.coco.json"
@@ -40,9 +40,9 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
     if path.is_dir():
         found = {split: _Objects(files) for split, files in splits.items()}
         used = {category for objects in found.values() for category in objects.used}
-        return [_part(split, objects, used, splits[split][0], _image_folders(path, split)) for split, objects in found.items()]
+        return [_part(split, objects, [*found.values()], used, splits[split][0], _image_folders(path, split)) for split, objects in found.items()]
     found_alone = _Objects([path])
-    return [_part("", found_alone, found_alone.used, path, [path.parent, path.parent / "images", *_image_folders(path.parent.parent, path.stem.split("_")[-1])])]
+    return [_part("", found_alone, [found_alone], found_alone.used, path, [path.parent, path.parent / "images", *_image_folders(path.parent.parent, path.stem.split("_")[-1])])]
 
 
 def _image_folders(top: Path, split: str) -> List[Path]:
@@ -86,6 +86,19 @@ def _entries(path: Path, loaded: Mapping[str, Any], name: str) -> Iterator[Tuple
         yield where, entry
 
 
+def _polygons(where: str, annotation: Mapping[str, Any]) -> List[List[float]]:
+    """The polygons of an object; none if its mask is in run-length encoding."""
+    found = annotation.get("segmentation")
+    if not found or isinstance(found, dict):
+        return []
+    if isinstance(found, list) and isinstance(found[0], (int, float)):
+        found = [found]
+    for polygon in found if isinstance(found, list) else [found]:
+        if not isinstance(polygon, list) or len(polygon) % 2 or not all(isinstance(number, (int, float)) for number in polygon):
+            raise Refusal(f"{where}: its segmentation has {str(polygon)[:60]}, which is no list of x, y, x, y ...")
+    return [polygon for polygon in found if polygon]
+
+
 class _Objects:
     """The annotations of all images, by image."""
 
@@ -95,6 +108,7 @@ class _Objects:
         self.keypoints = 0  # of an object
         self.objects: Dict[Any, Dict[Any, Dict[str, Any]]] = {}  # by image and the annotation's id
         self.used: Set[int] = set()  # categories that objects have
+        self.has_polygons = self.has_runs = False
         self.captions: Dict[Any, List[str]] = {}
         for path in files:
             self._add(path, _load(path))
@@ -123,6 +137,8 @@ class _Objects:
         if len(_required(where, annotation, "bbox", list)) != 4:
             raise Refusal(f"{where}: its bbox is {annotation['bbox']}, not the four numbers x, y, width and height")
         self.used.add(category)
+        self.has_polygons |= bool(_polygons(where, annotation))
+        self.has_runs |= isinstance(annotation.get("segmentation"), dict)
         # instances_ and person_keypoints_ describe the same object under one id
         self.objects.setdefault(image, {}).setdefault(_required(where, annotation, "id", int), {}).update(annotation)
 
@@ -136,18 +152,23 @@ def _numbering(found: _Objects) -> Sequence[str]:
     return [f"classes 0 .. {len(found.numbers) - 1} are the categories in the order of their ids, {min(found.numbers)} .. {max(found.numbers)}"]
 
 
-def _part(name: str, found: _Objects, used: AbstractSet[int], path: Path, folders: Sequence[Path]) -> Part:
-    """`used` are the categories that objects of any split have; `path` is a file for messages."""
+def _part(name: str, found: _Objects, every: Sequence[_Objects], used: AbstractSet[int], path: Path, folders: Sequence[Path]) -> Part:
+    """`every` are those of all splits, whose fields are the same; `used` are the categories that objects of any split have; `path` is a file for messages."""
     fields = [Field("image", "image", "image u8[h,w,3]"), Field("key", "key", "key")]
     notes: List[str] = []
+    has_polygons, has_runs = (any(getattr(one, name) for one in every) for name in ("has_polygons", "has_runs"))
     if found.names:
         fields += [
             Field("boxes", "boxes", "boxes(image) f32[*,4] xywh"), Field("class", "class", "class(boxes) i32[*]"),
             Field("id", "id", "value(boxes) i64[*]"), Field("area", "area", "value(boxes) f32[*]"), Field("iscrowd", "iscrowd", "value(boxes) u8[*]"),
-            Field("segmentation", "segmentation", "json"),
         ]  # fmt: skip
-        notes.append("segmentation is JSON, a list with an entry for each box, which transforms leave as it is")
         notes += _numbering(found)
+    if has_polygons:
+        fields += polygon_fields()
+        notes.append(POLYGON_NOTE)
+    if has_runs:
+        fields.append(Field("rle", "rle", "json sparse"))
+        notes.append("rle is JSON, the masks in run-length encoding by the id of their object, which transforms leave as they are")
     if found.keypoints:
         fields.append(Field("keypoints", "keypoints", f"keypoints(boxes) f32[*,{found.keypoints},3] xyv"))
     if found.captions:
@@ -179,7 +200,8 @@ def _rows(found: _Objects, folders: Sequence[Path]) -> Iterator[Mapping[str, Any
             "id": [item["id"] for item in objects],
             "area": [item.get("area", item["bbox"][2] * item["bbox"][3]) for item in objects],
             "iscrowd": [item.get("iscrowd", 0) for item in objects],
-            "segmentation": [item.get("segmentation", []) for item in objects],
+            "rle": {str(item["id"]): item["segmentation"] for item in objects if isinstance(item.get("segmentation"), dict)} or None,
+            **polygon_columns([(item["id"], polygon) for item in objects for polygon in _polygons("", item)]),
             "captions": found.captions.get(number, []),
         }
         if found.keypoints:

@@ -2,8 +2,9 @@
 
 import json
 import re
+from math import nan
 from pathlib import Path
-from typing import AbstractSet, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Set
+from typing import AbstractSet, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")  # of files beside their annotations
 IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "image/encoded", "image_bytes", "image_raw", "x")
@@ -111,6 +112,24 @@ def unique_names(names: Mapping[int, str], used: AbstractSet[int], where: Path, 
             unique[number] = field_name(f"{name}_{number}", list(names.values()))
             notes.append(f"class {number} is called {unique[number]} here: class {taken[name]} is {name}, too, and no object is of class {number}")
     return {number: unique[number] for number in names}
+
+
+def polygon_fields(normalized: str = "") -> List[Field]:
+    """The polygons of all objects of an image, apart by a row of NaN, and the ids of their objects."""
+    return [Field("polygons", "polygons", f"polygons(image) f32[*,2] xy{normalized}"), Field("polygon_id", "polygon_id", "value i64[*]")]
+
+
+POLYGON_NOTE = "polygons has the vertices of all objects, with a row of NaN between two polygons; polygon_id has the id of each polygon's object, as id has it of each box's"
+
+
+def polygon_columns(polygons: Sequence[Tuple[int, Sequence[float]]]) -> Dict[str, Any]:
+    """The columns of polygon_fields() from (id, [x, y, x, y ...])."""
+    vertices: List[Sequence[float]] = []
+    for _, flat in polygons:
+        if vertices:
+            vertices.append((nan, nan))
+        vertices += [flat[i : i + 2] for i in range(0, len(flat), 2)]
+    return {"polygons": vertices, "polygon_id": [number for number, _ in polygons]}
 
 
 def is_image_file(data: Any) -> bool:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from ._part import IMAGE_SUFFIXES, Choice, Field, Part, Refusal, read_text, unique_names
+from ._part import IMAGE_SUFFIXES, POLYGON_NOTE, Choice, Field, Part, Refusal, polygon_columns, polygon_fields, read_text, unique_names
 
 _BLANK = r"(?:\s+(?:#[^\n]*)?)*"  # of YAML, with comments
 _NUMBER = r"""(?:['"]?(?P<number>\d+)['"]?\s*:)"""
@@ -178,6 +178,8 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
             used.update(objects.classes)
             has_polygons |= any(objects.polygons)
     notes = [] if data.names else ["no data.yaml with names: lies beside the images, so classes have numbers alone"]
+    if has_polygons:
+        notes.append(POLYGON_NOTE)
     names = [*unique_names(dict(sorted(data.names.items())), used, data.path, notes).values()] or None
     fields = _fields(data.keypoints, has_polygons)
     return [Part(split, fields, _reader(files[split], *pair, data.keypoints), names, notes) for split, pair in pairs.items()]
@@ -191,7 +193,7 @@ def _fields(keypoints: Tuple[int, int], has_polygons: bool) -> List[Field]:
     if keypoints[0]:
         fields.append(Field("keypoints", "keypoints", f"keypoints(boxes) f32[*,{keypoints[0]},{keypoints[1]}] {'xy' if keypoints[1] == 2 else 'xyv'} normalized"))
     if has_polygons:
-        fields.append(Field("polygons", "polygons", "json"))
+        fields += [Field("id", "id", "value(boxes) i64[*]"), *polygon_fields(" normalized")]
     return fields
 
 
@@ -205,7 +207,8 @@ def _reader(files: Sequence[Path], images: Path, labels: Path, keypoints: Tuple[
             objects = _Objects(_label(name, images, labels), keypoints)
             yield {
                 "image": name, "key": str(name.relative_to(images)), "boxes": objects.boxes, "class": objects.classes,
-                "polygons": objects.polygons, "keypoints": objects.points,
+                "id": [*range(len(objects.boxes))], **polygon_columns([(number, polygon) for number, polygon in enumerate(objects.polygons) if polygon]),
+                "keypoints": objects.points,
             }  # fmt: skip
 
     return rows
