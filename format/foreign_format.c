@@ -41,6 +41,7 @@ static const struct row {
 	 0,
 	 {"ubyte", "ubyte.gz", ".idx"}},
 	{{"a TFRecord file", BY_CONVERTER}, NULL, 0, 0, {".tfrecord", ".tfrecords", ".tfrec"}},
+	{{"a dataset of FFCV", BY_CONVERTER}, NULL, 0, 0, {".beton"}},
 	{{"a pickle of Python", OF_CIFAR}, "\x80\x02", 2, 0, {".pkl", ".pickle"}},
 	{{"a pickle of Python", OF_CIFAR}, "\x80\x03", 2, 0, {0}},
 	{{"a pickle of Python", OF_CIFAR}, "\x80\x04", 2, 0, {0}},
@@ -115,6 +116,20 @@ static bool is_tfrecord(const uint8_t *head, size_t size)
 }
 
 /*
+ * Recognises FFCV's files: version 2, the number of fields, the size of a page, a power of two, and
+ * behind 24 bytes the type of the first field, at most 6 or 255 (ffcv/types.py).
+ */
+static bool is_beton(const uint8_t *head, size_t size)
+{
+	if (size < 32 || head[0] != 2 || head[1] != 0 || head[2] == 0 || head[3] != 0)
+		return false;
+	uint32_t page = head[4] | (uint32_t)head[5] << 8 | (uint32_t)head[6] << 16 |
+			(uint32_t)head[7] << 24;
+	return page >= 4096 && (page & (page - 1)) == 0 && (head[24] <= 6 || head[24] == 255) &&
+	       head[25] > ' ' && head[25] < 0x7f;
+}
+
+/*
  * Recognises safetensors: an 8-byte little-endian length, then a JSON object, which safetensors
  * limits to 100 MB.
  */
@@ -151,6 +166,8 @@ const struct foreign *foreign_format_of_head(const uint8_t *head, size_t size)
 		return foreign_format_of_name("-.tfrecord");
 	if (is_safetensors(head, size))
 		return &weights;
+	if (is_beton(head, size))
+		return foreign_format_of_name("-.beton");
 	if (!is_text(head, size))
 		return NULL;
 	return *head == '{' || *head == '[' ? foreign_format_of_name("-.json") : &text;

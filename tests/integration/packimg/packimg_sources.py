@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import tarfile
 import unittest
@@ -438,8 +439,9 @@ class PackimgSources(PackimgTest):
         """What a file is, and what takes it; a pipe is read once."""
         foreign = {"x.parquet": b"PAR1" + bytes(60), "a.npy": b"\x93NUMPY\1\0" + bytes(60), "idx": b"\0\0\x08\1" + bytes(60),
                    "data_batch_1": b"\x80\4\x95" + bytes(60), "metadata.jsonl": b'{"file_name": "a.jpg"}\n',
-                   "r-00000-of-00001": bytes.fromhex("0500000000000000eab2043e") + b"hello" + bytes(4)}
-        for (name, data), what in zip(foreign.items(), ("a Parquet file", "a NumPy array", "an idx file", "a pickle", "a JSON text", "a TFRecord file")):
+                   "r-00000-of-00001": bytes.fromhex("0500000000000000eab2043e") + b"hello" + bytes(4),
+                   "ds": struct.pack("<HHIQQ", 2, 2, 1 << 23, 9, 99) + b"\2image" + bytes(30)}
+        for (name, data), what in zip(foreign.items(), ("a Parquet file", "a NumPy array", "an idx file", "a pickle", "a JSON text", "a TFRecord file", "a dataset of FFCV")):
             (self.dir / name).write_bytes(data)
             self.packimg("convert", "-q", name, "-o", "no.pimg", rc=2)
             self.assertIn(f"{name}: it is {what}", self.stderr)

@@ -1,11 +1,14 @@
-"""python -m loaderd.convert: datasets whose annotations are lists beside the images."""
+"""python -m loaderd.convert: datasets whose annotations are lists beside the images, and FFCV's with a stand-in for its reader (tests/release/converters has FFCV's own)."""
 
 import contextlib
 import io
 import pathlib
+import struct
+import types
 import unittest
+from unittest import mock
 
-from images_test import ImagesTest, listed
+from images_test import ImagesTest, listed, numpy, packimg
 from loaderd import convert
 
 
@@ -60,6 +63,42 @@ class ConvertLists(ImagesTest):
         self.put("c/list_eval_partition.csv", "image_id,partition\n000002.jpg,1\n")
         self.convert("c")
         self.assertEqual(self.fields(), [("000002", -1, {"attributes": [0, 1]})])
+
+    @unittest.skipUnless(numpy, "NumPy is not installed")
+    def test_ffcv(self):
+        """Each type of field; JPEGs stay as they are, and what metadata points to is checked."""
+        pixels = numpy.arange(2 * 3 * 3, dtype="u1").reshape(2, 3, 3)
+        blobs = [self.jpegs[0], b"\xff\0", b'{"a": 1}\0', struct.pack("<2f", 1, 2), pixels.tobytes()]
+        head = struct.pack("<HHIQQ", 2, 7, 4096, 2, 64 + sum(map(len, blobs))) + b"\2image"
+        starts = [64 + sum(map(len, blobs[:i])) for i in range(len(blobs))]
+        table = numpy.array([(0, start, len(blob)) for start, blob in zip(starts, blobs)], [("sample_id", "<u8"), ("ptr", "<u8"), ("size", "<u8")])
+        image = numpy.dtype([("mode", "<u1"), ("width", "<u2"), ("height", "<u2"), ("data_ptr", "<u8")])
+        size = numpy.dtype([("ptr", "<u8"), ("size", "<u8")])
+        kinds = numpy.dtype([("", kind) for kind in (image, "<i8", "<f8", size, size, "<u8", "<u8")])
+        array = types.SimpleNamespace(dtype=numpy.dtype("<f4"), shape=(2,))
+        names = ["image", "label", "score", "raw", "more", "box", "odd"]
+
+        def convert(rows, status=0):
+            self.put("a.beton", head.ljust(64, b"\0") + b"".join(blobs))
+            found = types.SimpleNamespace(field_names=names, handlers={**dict.fromkeys(names), "box": array}, alloc_table=table, metadata=numpy.array(rows, kinds),
+                                          field_descriptors={"type_id": numpy.array([2, 1, 0, 3, 5, 4, 9])})
+            reader = types.ModuleType("ffcv.reader")
+            reader.Reader = lambda path: found
+            with mock.patch.dict("sys.modules", {"ffcv": types.ModuleType("ffcv"), "ffcv.reader": reader}):
+                return self.convert("a.beton", status)
+
+        rest = (0.5, (starts[1], 2), (starts[2], len(blobs[2])), starts[3], 0)
+        said = convert([((0, 0, 0, starts[0]), 3, *rest), ((1, 3, 2, starts[4]), 4, *rest)])
+        self.assertIn("field odd is left out", said)
+        self.assertEqual([(s["label"], s["fields"]) for s in listed(self.dir / "out.pimg")], [(label, {"score": 0.5, "raw": {"hex": "ff00"}, "more": {"a": 1}, "box": [1, 2]}) for label in (3, 4)])
+        packimg("extract", "-q", self.dir / "out.pimg", "-o", self.dir / "back")
+        self.assertIn(self.jpegs[0], [file.read_bytes() for file in (self.dir / "back").rglob("*.jpg")])
+        for entry, told in (((0, 0, 0, 7), "nothing is at byte 7, to which a sample points"), ((1, 3, 3, starts[4]), "an image of 3 x 3 pixels has 18 bytes, not 27")):
+            self.assertIn(f"a.beton: damaged: {told}", convert([(entry, 3, *rest)], 2))
+        table[1] = (0, starts[1], 5)
+        self.assertIn("a.beton: damaged: 99 bytes", convert([((0, 0, 0, starts[0]), 3, 0.5, (starts[1], 99), *rest[2:])], 2))
+        with mock.patch.dict("sys.modules", {"ffcv": None, "ffcv.reader": None}):
+            self.assertIn(".beton files are read with FFCV, which is not installed: pip install ffcv", self.convert("a.beton", 2))
 
 
 if __name__ == "__main__":

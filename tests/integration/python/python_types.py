@@ -12,7 +12,7 @@ import tempfile
 CONFIGURATION = """[mypy]
 strict = True
 python_version = 3.9
-[mypy-torch.*,ml_dtypes.*,pyarrow.*,google_crc32c.*,PIL.*,streaming.*,litdata.*]
+[mypy-torch.*,ml_dtypes.*,pyarrow.*,google_crc32c.*,PIL.*,streaming.*,litdata.*,ffcv.*]
 follow_imports = skip
 ignore_missing_imports = True
 """

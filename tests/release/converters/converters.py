@@ -1,7 +1,7 @@
 """python -m loaderd.convert against the projects whose formats it reads: each writes a dataset of the same images, reads it back with its own reader, and that has
 to be what the converted dataset holds. The programs are in $PACKIMG and $PACKIMG_IMAGES, the package in $PYTHONPATH.
 
-    converters.py NAME      NAME: arrow, tfrecord, mds, litdata
+    converters.py NAME      NAME: arrow, tfrecord, mds, litdata, ffcv
 """
 
 import csv
@@ -123,7 +123,63 @@ def litdata(work, files):
     compare(work / "chunks.pimg", expected)
 
 
-SOURCES = {"arrow": arrow, "tfrecord": tfrecord, "mds": mds, "litdata": litdata}
+def of_one_size(files):
+    """[(pixels, number)], of which the loader of FFCV can give whole images."""
+    import numpy
+    from PIL import Image
+
+    return [(numpy.array(Image.open(file).convert("RGB").resize((64, 48))), i) for i, file in enumerate(files[:COUNT])]
+
+
+def ffcv(work, files):
+    """Images as JPEGs and as pixels, and a field of each kind, beside what FFCV's loader gives."""
+    import io
+
+    import numpy
+    import torch
+    from ffcv import libffcv
+    from ffcv.fields import BytesField, FloatField, IntField, JSONField, NDArrayField, RGBImageField, TorchTensorField
+    from ffcv.loader import Loader, OrderOption
+    from ffcv.writer import DatasetWriter
+    from PIL import Image
+
+    images = of_one_size(files)
+
+    class Samples:
+        def __len__(self):
+            return len(images)
+
+        def __getitem__(self, i):
+            pixels, number = images[i]
+            return (pixels, number % 3, number / 4, numpy.frombuffer(f"é {number}".encode(), "uint8"), {"a": [number]},
+                    numpy.arange(6, dtype="float32").reshape(2, 3) + number, torch.tensor([number, -number]))
+
+    for mode in ("jpg", "raw"):
+        path = work / f"{mode}.beton"
+        fields = {"image": RGBImageField(write_mode=mode), "label": IntField(), "score": FloatField(), "text": BytesField(), "more": JSONField(),
+                  "box": NDArrayField(numpy.dtype("float32"), (2, 3)), "pair": TorchTensorField(torch.int64, (2,))}
+        DatasetWriter(str(path), fields, num_workers=1).from_indexed_dataset(Samples())
+        own = next(iter(Loader(str(path), batch_size=COUNT, num_workers=1, order=OrderOption.SEQUENTIAL)))
+        own = [value.numpy() if hasattr(value, "numpy") else value for value in own]
+        convert(path, work / f"{mode}.pimg")
+        found = stored(work / f"{mode}.pimg")
+        assert len(found) == COUNT
+        for i, (data, label, given) in enumerate(found):
+            pixels, wanted_label, score, _, _, box, pair = (value[i] for value in own)
+            if mode == "raw":
+                decoded = numpy.array(Image.open(io.BytesIO(data)))
+            else:  # by its own decoder, which rounds otherwise
+                decoded = numpy.zeros_like(pixels)
+                libffcv.imdecode(numpy.frombuffer(data, "uint8"), decoded, *decoded.shape[:2], *decoded.shape[:2], 0, 0, 1, 1, False, False)
+            assert (decoded == pixels).all(), f"{mode}: sample {i}: pixels differ by up to {abs(decoded.astype(int) - pixels).max()}"
+            text = given["text"]["hex"] if isinstance(given["text"], dict) else given["text"]
+            assert text == f"é {i}".encode().hex() or text == f"é {i}", text
+            assert (label, given["score"], given["more"], given["box"], given["pair"]) == (
+                wanted_label.item(), score.item(), JSONField.unpack(own[4][i]), box.tolist(), pair.tolist()), given
+        print(f"{mode}.beton: {len(found)} samples are equal")
+
+
+SOURCES = {"ffcv": ffcv, "arrow": arrow, "tfrecord": tfrecord, "mds": mds, "litdata": litdata}
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="converters-") as folder:

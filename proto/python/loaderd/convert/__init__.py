@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Callable, List, NamedTuple, Optional, Sequence
 
 from .. import BadSample, FeedError, Writer
-from . import _arrays, _arrow, _celeba, _coco, _folder, _masks, _streams, _tfrecord, _voc, _yolo
+from . import _arrays, _arrow, _beton, _celeba, _coco, _folder, _masks, _streams, _tfrecord, _voc, _yolo
 from ._part import Choice, Part, Refusal
 
 
@@ -35,6 +35,7 @@ SOURCES: Sequence[Source] = (
     Source("imagefolder", "Hugging Face's folders of images with metadata.jsonl or metadata.csv", _folder.recognises, _folder.parts, ("image", "label")),
     Source("tfrecord", "TFRecord files of tf.train.Example, one or a folder of them", _tfrecord.recognises, _tfrecord.parts, _COLUMNS),
     Source("arrow", "Parquet or Arrow files, such as Hugging Face's: one, or a folder of them (needs pyarrow)", _arrow.recognises, _arrow.parts, _COLUMNS),
+    Source("ffcv", "FFCV's .beton, a file or a folder of them (needs ffcv)", _beton.recognises, _beton.parts, _COLUMNS),
     Source("mds", "MosaicML's MDS, a folder with index.json (needs mosaicml-streaming)", _streams.recognises_mds, _streams.mds_parts, _COLUMNS),
     Source("litdata", "litData's chunks, a folder with index.json (needs litdata)", _streams.recognises_litdata, _streams.litdata_parts, _COLUMNS),
     Source("numpy", "NumPy's .npy or .npz with arrays of images (needs NumPy)", _arrays.recognises_numpy, _arrays.numpy_parts, ("image", "label")),
