@@ -1,0 +1,435 @@
+/*
+ * Values of every kind (every_kind.h) do not depend on how they are delivered: by number of
+ * threads, slots and ranks, instruction set and batch size, after two resumes in a row at other
+ * world sizes, across daemons that are killed or stopped, and workers that are killed. Each section
+ * of each sample is compared, by epoch, sample and copy of the sample, with that of one undisturbed
+ * feed. LOADERD_TEST_LONG=1 combines all settings with all orders of world sizes.
+ */
+#include "tests/integration/loaderd/every_kind.h"
+#include "tests/integration/loaderd/loaderd_fixture.h"
+#include "tests/test.h"
+
+#include <signal.h>
+#include <xxhash.h>
+
+enum {
+	SAMPLES = EVERY_KIND_SAMPLES,
+	EPOCHS = 5,
+	COPIES = 2,
+	GLOBAL = 12, /* samples of a global batch; divides by every world size and by COPIES */
+	SECTIONS_MAX = EVERY_KIND_VALUES_MAX,
+};
+
+static const char pipeline[] = "random_resized_crop(20) hflip vflip(0.3) random_affine(10) "
+			       "color_jitter(0.4, 0.4, 0.4, 0.1) mask_u8, mask_i32: fill(200) "
+			       "raster_u16, raster_f32, alone: filter(bilinear) "
+			       "normalize(imagenet) to(f16) random_erasing(0.25) "
+			       "xyxy: sanitize_boxes(min_size=3) clamp_boxes";
+
+struct setting {
+	const char *threads, *isa; /* isa: NULL for all that this CPU has */
+	uint32_t slots, world;
+};
+
+static char folder[FIXTURE_FOLDER_MAX], path[PATH_MAX];
+
+/* What the undisturbed feed says: a hash of each section, and the samples of each epoch. */
+static uint64_t known[EPOCHS][SAMPLES][COPIES][SECTIONS_MAX];
+static uint64_t orders[COPIES][EPOCHS][SAMPLES * COPIES]; /* [repeats - 1] */
+
+static uint64_t section_hash(struct feed *feed, const struct feed_batch *batch, uint32_t s,
+			     uint32_t i)
+{
+	struct feed_section section = {.size = sizeof(section)};
+	assert_int_equal(feed_section(feed, batch, s, &section), 0);
+	size_t size = section.bytes / batch->count;
+	const void *value = (const char *)section.data + i * size;
+	if (section.kind == FEED_RAGGED) {
+		int64_t rows = feed_rows(&section, i, &value);
+		assert_true(rows >= 0);
+		size = (size_t)rows * section.row;
+	}
+	return XXH3_64bits_withSeed(value, size, size);
+}
+
+/* The samples of one global batch, a part of which each rank has. */
+struct global_batch {
+	uint64_t first; /* position in the epoch */
+	uint32_t count;
+};
+
+static struct global_batch global_batch(uint32_t repeats, uint64_t batch)
+{
+	struct global_batch all = {batch * GLOBAL, GLOBAL};
+	if (all.first + GLOBAL > (uint64_t)SAMPLES * repeats)
+		all.count = (uint32_t)(SAMPLES * repeats - all.first);
+	return all;
+}
+
+static uint64_t batches_of_epoch(uint32_t repeats)
+{
+	return ((uint64_t)SAMPLES * repeats + GLOBAL - 1) / GLOBAL;
+}
+
+/* The part of a rank: as even as possible, and lower ranks have one more. */
+static struct global_batch part_of(struct global_batch all, uint32_t rank, uint32_t world)
+{
+	uint32_t least = all.count / world, more = all.count % world;
+	return (struct global_batch){all.first + (uint64_t)rank * least +
+					     (rank < more ? rank : more),
+				     least + (rank < more)};
+}
+
+/* Compares what a batch says of sample i with what is known, or learns it. */
+static void check_sample(struct feed *feed, const struct feed_batch *batch, uint32_t i,
+			 uint32_t copy, bool learn)
+{
+	struct feed_info info = {.size = sizeof(info)};
+	assert_true(batch->epoch < EPOCHS && batch->samples[i] < SAMPLES);
+	uint64_t *hashes = known[batch->epoch][batch->samples[i]][copy];
+	feed_info(feed, &info);
+	assert_int_equal(info.section_count, 4 + every_kind_count());
+	for (uint32_t s = 0; s < info.section_count; s++) {
+		uint64_t hash = section_hash(feed, batch, s, i);
+		struct feed_section section = {.size = sizeof(section)};
+		if (learn)
+			hashes[s] = hash;
+		if (hash == hashes[s])
+			continue;
+		feed_section(feed, NULL, s, &section);
+		fail_msg("epoch %llu, batch %llu: \"%s\" of sample %llu, copy %u, is another",
+			 (unsigned long long)batch->epoch, (unsigned long long)batch->batch,
+			 section.name, (unsigned long long)batch->samples[i], copy);
+	}
+}
+
+/* Checks a batch that is this part of a global batch. */
+static void check_batch(struct feed *feed, const struct feed_batch *batch, uint32_t repeats,
+			struct global_batch all, struct global_batch part, bool learn)
+{
+	assert_int_equal(batch->count, part.count);
+	assert_int_equal(batch->bad, 0);
+	assert_true(batch->epoch < EPOCHS);
+	for (uint32_t i = 0; i < batch->count; i++) {
+		uint64_t at = part.first + i;
+		uint64_t *sample = &orders[repeats - 1][batch->epoch][at];
+		if (learn)
+			*sample = batch->samples[i];
+		assert_int_equal(batch->samples[i], *sample);
+		check_sample(feed, batch, i, (uint32_t)(at - all.first) / (all.count / repeats),
+			     learn);
+	}
+}
+
+static struct feed_options options_of(const struct fixture *fixture)
+{
+	struct feed_options options = fixture_options(fixture, path, pipeline);
+	options.values = every_kind_names;
+	options.value_count = every_kind_count();
+	options.last = FEED_LAST_SHORT;
+	return options;
+}
+
+static void start(struct fixture *fixture, const struct setting *setting)
+{
+	fixture_start(fixture, setting->isa, "--threads", setting->threads, NULL);
+}
+
+struct position {
+	uint64_t epoch, batch;
+};
+
+static void next_position(struct position *position, uint32_t repeats)
+{
+	if (++position->batch == batches_of_epoch(repeats))
+		*position = (struct position){position->epoch + 1, 0};
+}
+
+/* Returns once another worker serves this user. */
+static void replace_worker(const struct fixture *fixture)
+{
+	const pid_t pid = fixture_worker(fixture);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	while (fixture_worker(fixture) == pid)
+		usleep(1000);
+}
+
+/*
+ * Takes a rank's parts of `batches` global batches from a position on. With `kill_worker`, ends the
+ * worker after the first of them: the slots may have those that follow, and what comes behind them
+ * is from the next worker. Returns the position that the feed says.
+ */
+static struct position take_rank(struct fixture *fixture, const struct setting *setting,
+				 uint32_t rank, uint32_t repeats, struct position from,
+				 unsigned batches, bool kill_worker)
+{
+	struct feed_options options = options_of(fixture);
+	struct position at = from;
+	struct feed_info info = {.size = sizeof(info)};
+	unsigned taken = 0;
+	options.batch_size = GLOBAL / setting->world;
+	options.slots = setting->slots;
+	options.rank = rank;
+	options.world = setting->world;
+	options.repeats = repeats;
+	options.epoch = from.epoch;
+	options.batch = from.batch;
+	struct feed *feed = fixture_open(&options);
+	for (unsigned b = 0; b < batches; b++, next_position(&at, repeats)) {
+		struct feed_batch batch = {.size = sizeof(batch)};
+		struct global_batch all = global_batch(repeats, at.batch);
+		struct global_batch part = part_of(all, rank, setting->world);
+		if (part.count == 0)
+			continue;
+		int r = feed_next(feed, 60000, &batch);
+		if (r != 0)
+			fail_msg("feed_next: %d (%s)", r, feed_error(feed));
+		assert_int_equal(batch.epoch, at.epoch);
+		assert_int_equal(batch.batch, at.batch);
+		check_batch(feed, &batch, repeats, all, part, false);
+		feed_release(feed, &batch);
+		if (taken++ == 0 && kill_worker)
+			replace_worker(fixture);
+	}
+	feed_info(feed, &info);
+	if (kill_worker && taken > 1 + setting->slots)
+		assert_int_equal(info.reconnects, 1);
+	feed_position(feed, &at.epoch, &at.batch);
+	feed_close(feed);
+	return at;
+}
+
+/* Takes what all ranks have of `batches` global batches; returns the position behind them. */
+static struct position take(struct fixture *fixture, const struct setting *setting,
+			    uint32_t repeats, struct position from, unsigned batches,
+			    bool kill_worker)
+{
+	struct position behind = {0}, expected = from;
+	for (unsigned b = 0; b < batches; b++)
+		next_position(&expected, repeats);
+	for (uint32_t rank = 0; rank < setting->world; rank++) {
+		struct position said =
+			take_rank(fixture, setting, rank, repeats, from, batches, kill_worker);
+		if (rank == 0)
+			behind = said;
+	}
+	assert_int_equal(behind.epoch, expected.epoch);
+	assert_int_equal(behind.batch, expected.batch);
+	return behind;
+}
+
+/* Learns all epochs from one feed. */
+static void learn(struct fixture *fixture, uint32_t repeats)
+{
+	struct feed_options options = options_of(fixture);
+	options.batch_size = GLOBAL;
+	options.repeats = repeats;
+	options.epoch_end = EPOCHS;
+	struct feed *feed = fixture_open(&options);
+	struct feed_batch batch = {.size = sizeof(batch)};
+	int r;
+	while ((r = feed_next(feed, 60000, &batch)) == 0) {
+		struct global_batch all = global_batch(repeats, batch.batch);
+		check_batch(feed, &batch, repeats, all, all, true);
+		feed_release(feed, &batch);
+	}
+	if (r != FEED_END)
+		fail_msg("feed_next: %d (%s)", r, feed_error(feed));
+	feed_close(feed);
+}
+
+/* Returns the fixture; writes the dataset and learns what it says, once. */
+static struct fixture *prepare(void **state)
+{
+	static bool done;
+	const struct setting setting = {.threads = "2"};
+	if (done)
+		return *state;
+	snprintf(path, sizeof(path), "%s/kinds.pimg", folder);
+	every_kind_write(path);
+	start(*state, &setting);
+	learn(*state, 1);
+	learn(*state, COPIES);
+	assert_int_equal(fixture_stop(*state, SIGTERM), 0);
+	done = true;
+	return *state;
+}
+
+/* The values are no constants: copies and epochs differ where the pipeline draws. */
+TEST(draws_differ)
+{
+	struct feed_section section;
+	struct fixture *fixture = prepare(state);
+	const struct setting setting = {.threads = "1"};
+	start(fixture, &setting);
+	struct feed_options options = options_of(fixture);
+	struct feed *feed = fixture_open(&options);
+	static const char *const drawn[] = {"image",      "twin", "mask_i32", "raster_f32", "alone",
+					    "raster_u16", "xyxy", "cxcywh",   "points"};
+	for (size_t k = 0; k < sizeof(drawn) / sizeof(*drawn); k++) {
+		section = fixture_section(feed, NULL, drawn[k]);
+		assert_string_equal(section.name, drawn[k]);
+		uint32_t s = (uint32_t)feed_section_find(feed, drawn[k]);
+		unsigned epochs = 0, copies = 0;
+		for (uint32_t i = 0; i < SAMPLES; i++) {
+			epochs += known[0][i][0][s] != known[1][i][0][s];
+			copies += known[0][i][0][s] != known[0][i][1][s];
+		}
+		assert_in_range(epochs, SAMPLES / 2, SAMPLES);
+		assert_in_range(copies, SAMPLES / 2, SAMPLES);
+	}
+	feed_close(feed);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* Goes on where the feeds before were, at another world size, and so once more. */
+static void resume_twice(struct fixture *fixture, const struct setting settings[3],
+			 uint32_t repeats, struct position at, unsigned batches)
+{
+	for (unsigned k = 0; k < 3; k++) {
+		start(fixture, &settings[k]);
+		at = take(fixture, &settings[k], repeats, at, batches, k == 1);
+		fixture_stop(fixture, k % 2 == 0 ? SIGKILL : SIGTERM);
+	}
+}
+
+TEST(two_resumes_at_other_world_sizes)
+{
+	static const struct setting settings[][3] = {
+		{{"1", NULL, 3, 1}, {"2", "LOADERD_ISA=c", 2, 2}, {"5", "LOADERD_ISA=avx2", 3, 3}},
+		{{"5", "LOADERD_ISA=c", 3, 3}, {"1", NULL, 2, 2}, {"2", "LOADERD_ISA=avx2", 3, 1}},
+	};
+	struct fixture *fixture = prepare(state);
+	/* The first goes beyond the end of an epoch, of whose last batch not all ranks have a part.
+	 */
+	resume_twice(fixture, settings[0], 1, (struct position){0, 0}, 3);
+	resume_twice(fixture, settings[1], COPIES, (struct position){1, 4}, 2);
+}
+
+/* Each batch of an epoch, the last one and its end included, is a place to go on. */
+TEST(ranks_resume_at_every_batch)
+{
+	static const struct setting setting = {"2", NULL, 2, 3};
+	struct fixture *fixture = prepare(state);
+	start(fixture, &setting);
+	for (uint64_t batch = 0; batch < batches_of_epoch(1); batch++)
+		take(fixture, &setting, 1, (struct position){0, batch}, 2, false);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* Invariant I9: what a batch says of a sample is what a batch of this sample alone says. */
+TEST(batches_of_one_say_the_same)
+{
+	struct fixture *fixture = prepare(state);
+	const struct setting setting = {.threads = "2", .isa = "LOADERD_ISA=c"};
+	start(fixture, &setting);
+	struct feed_options options = options_of(fixture);
+	options.batch_size = 1;
+	struct feed *feed = fixture_open(&options);
+	for (uint32_t i = 0; i < SAMPLES; i++) {
+		struct feed_batch batch = {.size = sizeof(batch)};
+		assert_int_equal(feed_next(feed, 60000, &batch), 0);
+		assert_int_equal(batch.samples[0], orders[0][0][i]);
+		check_sample(feed, &batch, 0, 0, false);
+		feed_release(feed, &batch);
+	}
+	feed_close(feed);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/*
+ * Invariants I1 and I10: images are the same without the other values, and with fields, for which
+ * clients use the protocol before.
+ */
+TEST(images_alone_are_the_same)
+{
+	static const char images[] = "random_resized_crop(20) hflip vflip(0.3) random_affine(10) "
+				     "color_jitter(0.4, 0.4, 0.4, 0.1) normalize(imagenet) to(f16) "
+				     "random_erasing(0.25)";
+	static const char *const fields[] = {"number_i64", "text"};
+	struct fixture *fixture = prepare(state);
+	const struct setting setting = {.threads = "2"};
+	start(fixture, &setting);
+	for (uint32_t field_count = 0; field_count <= 2; field_count += 2) {
+		struct feed_options options = options_of(fixture);
+		struct feed_info info = {.size = sizeof(info)};
+		struct feed_batch batch = {.size = sizeof(batch)};
+		options.pipeline = images;
+		options.value_count = 0;
+		options.fields = fields;
+		options.field_count = field_count;
+		struct feed *feed = fixture_open(&options);
+		feed_info(feed, &info);
+		assert_int_equal(info.section_count == 0, field_count > 0);
+		assert_int_equal(feed_next(feed, 60000, &batch), 0);
+		for (uint32_t i = 0; i < batch.count; i++) {
+			size_t size = batch.image_bytes / batch.count;
+			const char *image = (const char *)batch.images + i * size;
+			assert_int_equal(XXH3_64bits_withSeed(image, size, size),
+					 known[0][batch.samples[i]][0][0]);
+		}
+		feed_close(feed);
+	}
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* Batches that a client lists have the bytes of the order's, each duplicate those of a copy. */
+TEST(wanted_samples_are_the_same)
+{
+	static const uint64_t lists[2][5] = {{7, 3, 7, 49, 3}, {0, 0, 7, 1, 2}};
+	static const uint32_t copies[2][5] = {{0, 0, 1, 0, 1}, {0, 1, 0, 0, 0}};
+	struct fixture *fixture = prepare(state);
+	const struct setting settings[2] = {{.threads = "1"}, {"5", "LOADERD_ISA=c", 0, 0}};
+	struct feed_options options = options_of(fixture);
+	options.shuffle = options.last = 0;
+	options.wanted = 1;
+	options.batch_size = 8;
+	start(fixture, &settings[0]);
+	struct feed *feed = fixture_open(&options);
+	for (unsigned b = 0; b < 4; b++)
+		assert_int_equal(feed_want(feed, 1 + b / 2, lists[b % 2], 5), 0);
+	for (unsigned b = 0; b < 4; b++) {
+		struct feed_batch batch = {.size = sizeof(batch)};
+		if (b == 1) {
+			fixture_stop(fixture, SIGKILL);
+			start(fixture, &settings[1]);
+		}
+		assert_int_equal(feed_next(feed, 60000, &batch), 0);
+		assert_int_equal(batch.count, 5);
+		for (uint32_t i = 0; i < 5; i++) {
+			assert_int_equal(batch.samples[i], lists[b % 2][i]);
+			check_sample(feed, &batch, i, copies[b % 2][i], false);
+		}
+		feed_release(feed, &batch);
+	}
+	feed_close(feed);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+TEST(all_settings_and_orders_of_world_sizes)
+{
+	enum { ALL = 3 * 2 * 4 * 6 };
+	static const char *const threads[] = {"1", "2", "5"};
+	static const char *const isas[] = {"LOADERD_ISA=c", "LOADERD_ISA=avx2",
+					   "LOADERD_ISA=avx512bw", NULL};
+	static const uint32_t worlds[][3] = {{1, 2, 3}, {1, 3, 2}, {2, 1, 3},
+					     {2, 3, 1}, {3, 1, 2}, {3, 2, 1}};
+	struct fixture *fixture = prepare(state);
+	if (!getenv("LOADERD_TEST_LONG"))
+		skip();
+	for (unsigned k = 0; k < ALL; k++) {
+		const uint32_t *world = worlds[k % 6], repeats = 1 + (k / 6 + k / 24) % COPIES;
+		struct setting settings[3];
+		for (unsigned j = 0; j < 3; j++)
+			settings[j] =
+				(struct setting){threads[(k / 48 + j) % 3], isas[(k / 6 + j) % 4],
+						 2 + (k / 24 + j) % 2, world[j]};
+		struct position at = {k % 2, k % batches_of_epoch(repeats)};
+		resume_twice(fixture, settings, repeats, at, 2 + k % 3);
+	}
+}
+
+int main(void)
+{
+	return fixture_main("kinds", folder);
+}
