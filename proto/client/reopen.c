@@ -235,22 +235,25 @@ static int begin(struct feed *feed)
 }
 
 /*
- * Returns true if all sections have the same types and sizes: callers have allocated for them.
+ * Returns true if all sections have the same types, dimensions and sizes: callers have allocated
+ * for them, and feed_section() describes batches of every ring by the dimensions of the first.
  */
 static bool same_sections(const struct ring_geometry *a, const struct ring_geometry *b)
 {
-	/* The header of version 1 does not tell the images' element. */
-	bool elements = a->version == b->version;
+	bool one_version = a->version == b->version;
 	if (a->section_count != b->section_count)
 		return false;
-	for (uint32_t i = 0; i < a->section_count; i++)
-		if (a->sections[i].kind != b->sections[i].kind ||
-		    ((elements || i != RING_IMAGES) &&
-		     a->sections[i].element != b->sections[i].element) ||
-		    a->sections[i].row != b->sections[i].row ||
-		    a->sections[i].room != b->sections[i].room ||
-		    a->sections[i].stride != b->sections[i].stride)
+	for (uint32_t i = 0; i < a->section_count; i++) {
+		const struct ring_section *one = &a->sections[i], *other = &b->sections[i];
+		/* The header of version 1 does not tell dimensions, nor the images' element. */
+		if ((one_version || i != RING_IMAGES) && one->element != other->element)
 			return false;
+		if (one_version && one->dims != other->dims)
+			return false;
+		if (one->kind != other->kind || one->row != other->row ||
+		    one->room != other->room || one->stride != other->stride)
+			return false;
+	}
 	return true;
 }
 

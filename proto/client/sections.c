@@ -32,13 +32,25 @@ static int find(const struct feed *feed, const char *name)
 	return -ENOENT;
 }
 
+/* Returns true for a name that a schema may have (format/SPEC.md, "Schema"). */
+static bool name_is_sound(const char *name)
+{
+	size_t size = strlen(name);
+	for (size_t i = 0; i < size; i++)
+		if ((unsigned char)name[i] < ' ' || name[i] == '\x7f')
+			return false;
+	return size > 0 && size <= NAME_SIZE_MAX;
+}
+
 /* Copies one section's facts. */
 static int take_facts(struct feed *feed, const Loaderd__Section *said, char *error)
 {
 	struct section_facts *facts = &feed->sections[feed->section_count];
-	size_t size = strlen(said->name);
-	if (size == 0 || size > NAME_SIZE_MAX || strlen(said->schema) > SCHEMA_SIZE_MAX)
-		return refuse_sections(feed, error, "a name or a line is empty or too long");
+	if (!name_is_sound(said->name))
+		return refuse_sections(feed, error,
+				       "a name is empty, too long or has control characters");
+	if (strlen(said->schema) > SCHEMA_SIZE_MAX)
+		return refuse_sections(feed, error, "a line of the schema is too long");
 	if (said->role > FEED_ROLE_JSON || said->view != 0)
 		return refuse_sections(feed, error, "a role or view is unknown");
 	if (find(feed, said->name) >= 0)

@@ -44,7 +44,8 @@ void bad_feed_fill_sections(const struct bad_feed *d, struct ring_slot *slot)
 		extents[s] = (struct ring_extent){.bytes = count * places[s].stride};
 	extents[RING_IMAGES] =
 		(struct ring_extent){{SIDE, SIDE, 3}, count * SIDE * SIDE * 3, RING_NHWC, 0};
-	extents[BOXES].shape[0] = 4;
+	extents[BOXES].shape[0] = places[BOXES].dims == 2 ? 2 : 4;
+	extents[BOXES].shape[1] = places[BOXES].dims == 2 ? 2 : 0;
 	for (uint32_t s = WORD; s <= BOXES; s++) {
 		uint32_t *starts = (uint32_t *)((char *)slot + places[s].offset);
 		extents[s].bytes += ring_ragged_offset(room);
@@ -134,6 +135,12 @@ static void name_endlessly(struct bad_feed *d)
 	sections[WORD].name = name;
 }
 
+static void escape_name(struct bad_feed *d)
+{
+	static char name[] = "image\x1b[2J";
+	sections[RING_IMAGES].name = name;
+}
+
 static void escape_schema(struct bad_feed *d)
 {
 	static char line[] = "\x1b[2J\xc2\x9b";
@@ -156,6 +163,12 @@ static void lengthen_word(struct bad_feed *d)
 	d->geometry.section_count = WORD;
 	ring_geometry_ragged(&d->geometry, RING_OPAQUE, 0, 1, 4096);
 	ring_geometry_ragged(&d->geometry, RING_F32, 1, 16, BOXES_MAX);
+}
+
+/* Rows of as many bytes, but of 2 x 2 coordinates. */
+static void add_dimension(struct bad_feed *d)
+{
+	d->geometry.sections[BOXES].dims = 2;
 }
 
 static void answer_version_1(struct bad_feed *d)
@@ -215,10 +228,13 @@ const struct row bad_section_rows[] = {
 	VALUES(.name = "a section less than the ring has", IN_OPENED(n_sections, SECTIONS - 1)),
 	VALUES(.name = "two sections of one name", .prepare = rename_section),
 	VALUES(.name = "a name of 64 KiB", .prepare = name_endlessly),
+	VALUES(.name = "a name of escapes", .prepare = escape_name),
 	VALUES(.name = "an unrequested section", .prepare = change_name),
 	{.name = "a line of the schema of escapes", .kind = "values", .prepare = escape_schema},
 	VALUES(.name = "a ring of version 1 for values", .prepare = answer_version_1),
 	VALUES(.name = "another role after a reconnect", .again = true, .prepare = change_role),
 	VALUES(.name = "a longer text after a reconnect", .again = true, .prepare = lengthen_word),
+	VALUES(.name = "another dimension after a reconnect", .again = true,
+	       .prepare = add_dimension),
 	{NULL},
 };
