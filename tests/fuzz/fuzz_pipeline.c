@@ -129,6 +129,45 @@ static void check_mask(const struct geometry *geometry, uint32_t width, uint32_t
 
 enum { BOXES = 7 };
 
+/*
+ * Rows of every format and of any bytes, a row of which is made of these extreme numbers: boxes
+ * stay finite, and points become finite or a pair of NaNs.
+ */
+static void check_formats(const struct geometry *geometry, uint32_t width, uint32_t height)
+{
+	static const struct coordinates formats[] = {
+		{.role = SCHEMA_BOXES, .format = SCHEMA_XYXY, .value = 1},
+		{.role = SCHEMA_BOXES, .format = SCHEMA_XYWH, .value = 2},
+		{.role = SCHEMA_BOXES, .format = SCHEMA_CXCYWH, .normalized = true},
+		{.role = SCHEMA_KEYPOINTS, .format = SCHEMA_XYV, .normalized = true},
+		{.role = SCHEMA_POLYGONS, .format = SCHEMA_XY},
+	};
+	static const float extremes[] = {0,        -0.0F,     1,          -1,  0.5F,
+					 1e-45F,   3.4e38F,   -3.4e38F,   NAN, 65535,
+					 INFINITY, -INFINITY, 16777217.0F};
+	enum { EXTREMES = sizeof(extremes) / sizeof(*extremes), ROWS = 3 * EXTREMES };
+	float rows[ROWS * 4];
+	uint8_t keep[ROWS];
+
+	for (unsigned f = 0; f < sizeof(formats) / sizeof(*formats); f++) {
+		const size_t row = coordinates_row(&formats[f]);
+
+		for (size_t i = 0; i < ROWS * row; i++)
+			rows[i] = extremes[(i * 7 + i / EXTREMES * (f + 3)) % EXTREMES];
+		coordinates_apply(geometry, width, height, &formats[f], rows, ROWS, keep);
+		for (size_t i = 0; i < ROWS; i++) {
+			const float *at = rows + i * row;
+			bool finite = isfinite(at[0]) && isfinite(at[1]);
+
+			check(keep[i] <= 1);
+			if (formats[f].role == SCHEMA_BOXES)
+				check(finite && isfinite(at[2]) && isfinite(at[3]));
+			else
+				check(finite || (isnan(at[0]) && isnan(at[1])));
+		}
+	}
+}
+
 /* Boxes of any bytes stay finite and are never reversed. */
 static void check_boxes(const struct geometry *geometry, const struct frame_boxes *given,
 			uint32_t width, uint32_t height)
@@ -188,6 +227,7 @@ static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint
 			   next ? next->y.source : shape.height);
 	}
 	check_boxes(&geometry, &boxes, width, height);
+	check_formats(&geometry, width, height);
 	if (check_steps(&geometry, width, height, &shape) <= EFFECT_PIXELS_MAX) {
 		check_mask(&geometry, width, height, &shape, false);
 		check_mask(&geometry, width, height, &shape, true);
@@ -220,6 +260,33 @@ static void check_deferred(const struct pipeline *pipeline, uint32_t width, uint
 	      geometry.stages[geometry.stage_count - 1].y.count == shape.height);
 }
 
+/* Names of values are those of a schema, or refused at their place in the text. */
+static void check_values(const struct pipeline *pipeline, size_t size)
+{
+	static const char text[] = "image: image\nmask: mask(image) u8[h,w]\n"
+				   "depth: raster(image) f32[h,w]\nids: mask(image) i16[h,w]\n"
+				   "boxes: boxes(image) f32[*,4] xyxy\nclass: class(boxes) i32[*]";
+	static struct schema schema;
+	struct pipeline_error error = {.position = -2};
+	unsigned count;
+	uint8_t fill[4];
+
+	check(schema.count > 0 || schema_parse(text, sizeof(text) - 1, &schema, NULL) == 0);
+	const struct pipeline_value *named = pipeline_values(pipeline, &count);
+	if (pipeline_check_values(pipeline, &schema, &error) < 0) {
+		check(error.position >= 0 && error.position <= (int)size);
+		check(memchr(error.text, 0, sizeof(error.text)) && error.text[0]);
+		return;
+	}
+	for (unsigned i = 0; i < count; i++) {
+		const struct schema_value *value =
+			&schema.values[schema_find(&schema, named[i].name)];
+
+		check(named[i].fill_position < 0 ||
+		      pipeline_value_fill(&named[i], value->element, fill) == 0);
+	}
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const uint32_t sizes[][2] = {
@@ -238,6 +305,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		free(text);
 		return 0;
 	}
+	check_values(pipeline, size);
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		if (pipeline_fix_size(pipeline, sizes[i][0], sizes[i][1], &error) == 0)
 			for (uint64_t epoch = 0; epoch < 4; epoch++)

@@ -4,12 +4,11 @@
  * The first byte of an input chooses the files' names, the second is the size of the labels.
  */
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/support/source_files.h"
 #include "tools/packimg/source/catalog.h"
 #include "tools/packimg/source/source_pixels.h"
 
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -28,29 +27,6 @@ static const struct {
 	{"train.bin", "fine_label_names.txt"},
 };
 
-static char folder[] = "/tmp/fuzz-pixels-XXXXXX";
-
-static void die(const char *what)
-{
-	fprintf(stderr, "fuzz_source_pixels: %s\n", what);
-	abort();
-}
-
-static void remove_folder(void)
-{
-	rmdir(folder);
-}
-
-/* Writes a file in the folder, whose path is stored in `path`. */
-static void write_file(char path[static 64], const char *name, const uint8_t *data, size_t size)
-{
-	snprintf(path, 64, "%s/%s", folder, name);
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-
-	if (fd < 0 || write(fd, data, size) != (ssize_t)size || close(fd))
-		die("cannot write a file");
-}
-
 static void read_image(const struct blob_store *blobs, const struct source_item *item)
 {
 	const struct blob_pixels *pixels = &item->location.pixels;
@@ -60,14 +36,14 @@ static void read_image(const struct blob_store *blobs, const struct source_item 
 	char header[32];
 
 	if (!size || item->location.size != size)
-		die("an image of another size than its pixels");
+		source_files_die("an image of another size than its pixels");
 	int header_size =
 		snprintf(header, sizeof(header), "P%c\n%u %u\n255\n",
 			 pixels->channels == 1 ? '5' : '6', pixels->width, pixels->height);
 	if (!blob_store_read(blobs, &item->location, &bytes, &error) &&
 	    (bytes.size != (size_t)header_size + size ||
 	     memcmp(bytes.data, header, (size_t)header_size) != 0))
-		die("not a PNM file of the pixels");
+		source_files_die("not a PNM file of the pixels");
 	buffer_deinit(&bytes);
 }
 
@@ -92,18 +68,15 @@ static void read_source(const char *path)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static bool ready;
-	char images[64], labels[64];
+	char images[SOURCE_FILE_PATH], labels[SOURCE_FILE_PATH];
 
-	if (!ready && (!mkdtemp(folder) || atexit(remove_folder)))
-		die("cannot create a folder");
-	ready = true;
 	if (size < 2)
 		return 0;
 	const size_t kind = data[0] % (sizeof(names) / sizeof(*names));
 	const size_t label_size = data[1] < size - 2 ? data[1] : size - 2;
-	write_file(labels, names[kind].labels, data + 2, label_size);
-	write_file(images, names[kind].images, data + 2 + label_size, size - 2 - label_size);
+	source_files_write(labels, names[kind].labels, data + 2, label_size);
+	source_files_write(images, names[kind].images, data + 2 + label_size,
+			   size - 2 - label_size);
 	read_source(images);
 	unlink(images);
 	unlink(labels);

@@ -1,0 +1,16 @@
+/*
+ * The files of one input for targets that read sources of packimg, in a folder of their own, which
+ * is removed at the end of the process.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SOURCE_FILE_PATH = 64 };
+
+/* Prints the reason and aborts. */
+void source_files_die(const char *what) __attribute__((noreturn));
+/* Writes a file in the folder, whose path is stored in `path`. The caller unlinks it. */
+void source_files_write(char path[static SOURCE_FILE_PATH], const char *name, const uint8_t *data,
+			size_t size);
