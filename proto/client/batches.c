@@ -114,7 +114,8 @@ static uint32_t find_cut(const struct feed *feed, const uint8_t *flags, uint32_t
 	return i;
 }
 
-static int hand_out(struct feed *feed, const struct ring_slot *published, struct feed_batch *batch)
+static int hand_out_batch(struct feed *feed, const struct ring_slot *published,
+			  struct feed_batch *batch)
 {
 	const struct ring_geometry *layout = &feed->ring.layout;
 	const struct ring_section *sections = layout->sections;
@@ -156,11 +157,11 @@ static int hand_out(struct feed *feed, const struct ring_slot *published, struct
 	memcpy(batch, &full, feed_known_size(batch->size, BATCH_SIZE_0, sizeof(full)));
 	feed_set_position(feed, full.epoch, full.batch + 1, full.last != 0);
 	wants_pop(feed);
-	feed->again.fruitless = 0;
+	feed->reopening.fruitless = 0;
 	return 0;
 }
 
-static int lose(struct feed *feed, int code)
+static int lose_connection(struct feed *feed, int code)
 {
 	const char *how = feed->shutting_down ? "is shutting down" : "went away";
 	if (feed->failed != 0)
@@ -181,7 +182,7 @@ static int lose(struct feed *feed, int code)
  * Checks the ring without waiting: returns 0, FEED_END, -EBADMSG, -ENOBUFS, or -EAGAIN if there is
  * no batch yet.
  */
-static int look(struct feed *feed, const struct ring_slot **ret_slot)
+static int check_ring(struct feed *feed, const struct ring_slot **ret_slot)
 {
 	/*
 	 * Load state before head: if state is no longer RING_RUNNING, the head loaded afterwards is
@@ -203,7 +204,7 @@ static int look(struct feed *feed, const struct ring_slot **ret_slot)
 		ring_copy_reason(&feed->ring, reason);
 		feed->shutting_down |= strcmp(reason, RING_REASON_STOPPING) == 0;
 		if (feed->shutting_down)
-			return lose(feed, -ECONNRESET);
+			return lose_connection(feed, -ECONNRESET);
 		text_make_printable(reason);
 		return error_set(feed->error, -EBADMSG, "The feed failed: %s", reason);
 	}
@@ -231,7 +232,7 @@ static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
 	 */
 	Loaderd__Reply *reply = size > NOTICE_MAX ? NULL : loaderd__reply__unpack(NULL, size, data);
 	if (!reply)
-		return lose(feed, -EPROTO);
+		return lose_connection(feed, -EPROTO);
 	switch (reply->kind_case) {
 	case LOADERD__REPLY__KIND__NOT_SET: /* from a newer daemon */
 	case LOADERD__REPLY__KIND_DOORBELL:
@@ -249,7 +250,7 @@ static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
 			feed->failed = -EPROTO;
 		break;
 	default:
-		lose(feed, -EPROTO);
+		lose_connection(feed, -EPROTO);
 	}
 	loaderd__reply__free_unpacked(reply, NULL);
 	return feed->failed;
@@ -259,7 +260,7 @@ static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
  * Reads all frames from the socket. Returns their number, or a negative errno if the connection is
  * lost.
  */
-static int drain(struct feed *feed)
+static int read_notices(struct feed *feed)
 {
 	int frames = 0;
 	if (feed->failed != 0)
@@ -271,7 +272,7 @@ static int drain(struct feed *feed)
 		if (r == 0)
 			break;
 		if (r < 0)
-			return lose(feed, r);
+			return lose_connection(feed, r);
 		r = read_notice(feed, data, size);
 		if (r < 0)
 			return r;
@@ -303,15 +304,15 @@ static int wait_for_slot(struct feed *feed, int timeout_ms, const struct ring_sl
 	for (unsigned rounds = 1;; rounds++) {
 		ring_consumer_arm(&feed->ring, 1);
 		feed->armed = true;
-		int r = look(feed, ret_slot);
+		int r = check_ring(feed, ret_slot);
 		if (r != -EAGAIN)
 			return r;
-		int drained = drain(feed);
+		int drained = read_notices(feed);
 		if (drained < 0) {
 			/*
 			 * Batches published before the loss are complete and are delivered first.
 			 */
-			r = look(feed, ret_slot);
+			r = check_ring(feed, ret_slot);
 			return r != -EAGAIN ? r : drained;
 		}
 		int left_ms = timeout_ms < 0    ? -1
@@ -395,7 +396,7 @@ int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch)
 		if (r != 0)
 			return r;
 		if (feed->wanted.forgotten == 0)
-			return hand_out(feed, slot, batch);
+			return hand_out_batch(feed, slot, batch);
 		feed_discard(feed);
 		wants_pop(feed);
 	}

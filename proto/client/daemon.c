@@ -87,7 +87,7 @@ static void watch_forks(void)
 	pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-static void enlist(struct feed_daemon *daemon)
+static void list_daemon(struct feed_daemon *daemon)
 {
 	pthread_once(&once, watch_forks);
 	pthread_mutex_lock(&lock);
@@ -96,7 +96,7 @@ static void enlist(struct feed_daemon *daemon)
 	pthread_mutex_unlock(&lock);
 }
 
-static void strike(struct feed_daemon *daemon)
+static void unlist_daemon(struct feed_daemon *daemon)
 {
 	pthread_mutex_lock(&lock);
 	for (struct feed_daemon **link = &daemons; *link; link = &(*link)->next) {
@@ -409,7 +409,7 @@ int feed_daemon_start_with(const struct feed_daemon_options *callers,
 	if (r < 0) {
 		error_set(error, r, "Cannot prepare a private daemon: %s.", strerror(-r));
 	} else {
-		enlist(daemon);
+		list_daemon(daemon);
 		pthread_mutex_lock(&lock);
 		r = launch(daemon, error);
 		pthread_mutex_unlock(&lock);
@@ -532,7 +532,7 @@ void feed_daemon_stop(struct feed_daemon *daemon)
 {
 	if (!daemon)
 		return;
-	strike(daemon); /* after this no feed restarts it */
+	unlist_daemon(daemon); /* after this no feed restarts it */
 	fork_guard_remove(&daemon->guard);
 	fork_guard_remove(&daemon->listen_guard);
 	io_close(daemon->lifeline);

@@ -365,8 +365,8 @@ int feed_want(struct feed *feed, uint64_t epoch, const uint64_t *samples, uint32
  */
 int feed_forget(struct feed *feed);
 /*
- * Returns the position at which to open a feed that continues after the last batch returned. Of a
- * wanted feed: that batch's epoch, and the number of batches.
+ * Returns the position at which to open a feed that continues after the last batch returned. A
+ * wanted feed has no position: returns that batch's epoch, and how many batches were returned.
  */
 int feed_position(const struct feed *feed, uint64_t *ret_epoch, uint64_t *ret_batch);
 /* Text of the feed's last error, "" if there was none; valid until the feed's next call. */

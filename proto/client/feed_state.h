@@ -1,9 +1,9 @@
 /*
- * Private state of a feed. feed.c creates and frees it, subscribe.c opens it at a daemon, batches.c
- * waits for batches and hands them out, reopen.c reopens it after a lost connection. It belongs to
- * the feed's thread; only feed_release() may run in any thread. feed_release() holds the lock, and
- * so does the feed's thread when it changes the fields that feed_release() reads. After a fork,
- * connection.fd is -1 in the child, which touches nothing else. Internal: not installed.
+ * Private state of a feed. feed.c creates and frees it, subscribe.c subscribes at a daemon,
+ * batches.c waits for batches and hands them out, reopen.c reopens it after a lost connection. It
+ * belongs to the feed's thread; only feed_release() may run in any thread. feed_release() holds the
+ * lock, and so does the feed's thread when it changes the fields that feed_release() reads. After a
+ * fork, connection.fd is -1 in the child, which touches nothing else. Internal: not installed.
  */
 #pragma once
 
@@ -41,7 +41,7 @@ struct reopening {
 	unsigned attempts;  /* attempts since the loss */
 	unsigned fruitless; /* consecutive connections lost before they delivered a batch */
 	struct ring_geometry layout; /* layout of the ring that was put away last */
-	char said[FEED_ERROR_MAX];   /* text of feed_reconnect_text() */
+	char text[FEED_ERROR_MAX];   /* of feed_reconnect_text() */
 };
 
 struct wanted_batch {
@@ -94,7 +94,7 @@ struct feed {
 	struct old_ring *old; /* newest first */
 	/* as passed to feed_open(), with owned copies of the strings */
 	struct feed_options options;
-	struct reopening again;
+	struct reopening reopening;
 	bool armed;         /* the ring's waiting word may be set */
 	int failed;         /* negative errno once the connection is lost */
 	bool shutting_down; /* the daemon has announced that it is shutting down */

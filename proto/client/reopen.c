@@ -35,7 +35,7 @@ static bool in_use(const struct ring_consumer *ring, bool kept)
 }
 
 /* Unmaps unused old rings. Call with the lock held. */
-static void sweep(struct feed *feed)
+static void unmap_unused_rings(struct feed *feed)
 {
 	for (struct old_ring **link = &feed->old; *link;) {
 		struct old_ring *old = *link;
@@ -68,14 +68,14 @@ static int put_ring_away(struct feed *feed)
 	struct old_ring *old = calloc(1, sizeof(*old));
 	if (!old)
 		return -ENOMEM;
-	feed->again.layout = feed->ring.layout;
+	feed->reopening.layout = feed->ring.layout;
 	pthread_mutex_lock(&feed->lock);
 	*old = (struct old_ring){feed->old, feed->ring, feed->base, feed->kept};
 	feed->old = old;
 	feed->base += feed->ring.taken;
 	feed->ring = (struct ring_consumer){0};
 	feed->kept = false;
-	sweep(feed);
+	unmap_unused_rings(feed);
 	pthread_mutex_unlock(&feed->lock);
 	feed->info.memory = NULL;
 	feed->info.memory_size = 0;
@@ -88,7 +88,7 @@ int old_ring_release(struct feed *feed, uint64_t number)
 		if (number <= old->base)
 			continue;
 		int r = ring_ack(&old->ring, number - old->base);
-		sweep(feed);
+		unmap_unused_rings(feed);
 		return r < 0 ? r : 0; /* no daemon waits there for a doorbell */
 	}
 	return -EINVAL;
@@ -132,14 +132,14 @@ int feed_drop_memory(struct feed *feed, const void *memory)
 		old->kept = false;
 		r = 0;
 	}
-	sweep(feed);
+	unmap_unused_rings(feed);
 	pthread_mutex_unlock(&feed->lock);
 	return r;
 }
 
 /* ---- events for feed_fd() ---- */
 
-static int watch(struct feed *feed, int fd)
+static int watch_fd(struct feed *feed, int fd)
 {
 	struct epoll_event event = {.events = EPOLLIN};
 	return epoll_ctl(feed->wake, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
@@ -147,7 +147,7 @@ static int watch(struct feed *feed, int fd)
 
 int reopen_watch_socket(struct feed *feed)
 {
-	return watch(feed, feed->connection.fd);
+	return watch_fd(feed, feed->connection.fd);
 }
 
 /* Makes feed_fd() fire at the next attempt: a socket that has hung up would always be readable. */
@@ -159,7 +159,7 @@ static int watch_timer(struct feed *feed)
 	feed->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (feed->timer < 0)
 		return -errno;
-	return watch(feed, feed->timer);
+	return watch_fd(feed, feed->timer);
 }
 
 /* time_ms: time of clock_ms(); 0 disarms. An expired timer stays readable until it is set again. */
@@ -174,7 +174,7 @@ static void set_timer(struct feed *feed, int64_t time_ms)
 
 bool reopen_wanted(const struct feed *feed)
 {
-	return feed->failed == -ECONNRESET && !feed->again.given_up &&
+	return feed->failed == -ECONNRESET && !feed->reopening.given_up &&
 	       feed->options.reconnect != FEED_RECONNECT_NEVER;
 }
 
@@ -190,47 +190,48 @@ static int64_t delay_ms(unsigned attempts)
 	return most / 2 + random % (most / 2 + 1);
 }
 
-static const char *how(const struct feed *feed)
+static const char *loss_verb(const struct feed *feed)
 {
 	return feed->shutting_down ? "shut down" : "went away";
 }
 
-static int give_up(struct feed *feed, int code, const char *why)
+static int reopen_give_up(struct feed *feed, int code, const char *why)
 {
-	feed->again.given_up = true;
+	feed->reopening.given_up = true;
 	feed->failed = daemon_error(&feed->connection, feed->error, code,
 				    "%s before epoch %llu, batch %llu, and the feed could not be "
 				    "opened again there: %.700s",
-				    how(feed), (unsigned long long)feed->epoch,
+				    loss_verb(feed), (unsigned long long)feed->epoch,
 				    (unsigned long long)feed->batch, why);
 	return feed->failed;
 }
 
-static int begin(struct feed *feed)
+static int reopen_begin(struct feed *feed)
 {
-	struct reopening *again = &feed->again;
+	struct reopening *state = &feed->reopening;
 	if (feed->options.epoch_end != 0 && feed->epoch >= feed->options.epoch_end)
 		return FEED_END;
-	if (again->fruitless >= FRUITLESS_MAX)
-		return give_up(feed, -ECONNRESET,
-			       "it did so several times in a row before it delivered that batch. "
-			       "One of its samples may be what ends it: the daemon's log tells.");
+	if (state->fruitless >= FRUITLESS_MAX)
+		return reopen_give_up(
+			feed, -ECONNRESET,
+			"it did so several times in a row before it delivered that batch. "
+			"One of its samples may be what ends it: the daemon's log tells.");
 	if (count_old(feed) >= OLD_RINGS_MAX)
 		return daemon_error(
 			&feed->connection, feed->error, -ENOBUFS,
 			"%s, and batches of %d connections before are still held: release them.",
-			how(feed), OLD_RINGS_MAX);
+			loss_verb(feed), OLD_RINGS_MAX);
 	/* A stopping daemon waits for its clients to leave before the next one can start. */
 	shutdown(feed->connection.fd, SHUT_RDWR);
 	int r = watch_timer(feed);
 	r = r ?: put_ring_away(feed);
 	if (r < 0)
-		return give_up(feed, r, strerror(-r));
-	again->waiting = true;
-	again->lost_ms = clock_ms();
-	again->next_ms = again->lost_ms + delay_ms(again->fruitless);
-	again->refused_ms = 0;
-	again->attempts = 0;
+		return reopen_give_up(feed, r, strerror(-r));
+	state->waiting = true;
+	state->lost_ms = clock_ms();
+	state->next_ms = state->lost_ms + delay_ms(state->fruitless);
+	state->refused_ms = 0;
+	state->attempts = 0;
 	return 0;
 }
 
@@ -258,7 +259,7 @@ static bool same_sections(const struct ring_geometry *a, const struct ring_geome
 }
 
 /* A position identifies the same batch only in the same dataset, divided into the same batches. */
-static int compare(const struct feed *feed, const struct feed *fresh, char *error)
+static int check_same_feed(const struct feed *feed, const struct feed *fresh, char *error)
 {
 	const struct feed_info *a = &feed->info, *b = &fresh->info;
 	if (memcmp(a->dataset_uuid, b->dataset_uuid, sizeof(a->dataset_uuid)) != 0 ||
@@ -275,7 +276,7 @@ static int compare(const struct feed *feed, const struct feed *fresh, char *erro
 				 feed->options.dataset, (unsigned long long)b->batches_per_epoch,
 				 b->batch_size, b->slots, (unsigned long long)a->batches_per_epoch,
 				 a->batch_size, a->slots);
-	if (!same_sections(&feed->again.layout, &fresh->ring.layout) ||
+	if (!same_sections(&feed->reopening.layout, &fresh->ring.layout) ||
 	    !sections_equal(feed, fresh))
 		return error_set(error, -EPROTO,
 				 "the daemon makes images or fields of %s of other sizes or types "
@@ -284,21 +285,21 @@ static int compare(const struct feed *feed, const struct feed *fresh, char *erro
 	return 0;
 }
 
-static void say(struct feed *feed)
+static void describe_reconnect(struct feed *feed)
 {
-	struct reopening *again = &feed->again;
-	snprintf(again->said, sizeof(again->said),
+	struct reopening *state = &feed->reopening;
+	snprintf(state->text, sizeof(state->text),
 		 "The daemon on %s %s; the feed goes on at epoch %llu, batch %llu with the one "
 		 "that is there after %.2f s.",
-		 feed->connection.socket, how(feed), (unsigned long long)feed->epoch,
-		 (unsigned long long)feed->batch, (double)(clock_ms() - again->lost_ms) / 1000);
+		 feed->connection.socket, loss_verb(feed), (unsigned long long)feed->epoch,
+		 (unsigned long long)feed->batch, (double)(clock_ms() - state->lost_ms) / 1000);
 }
 
 /*
  * Takes over connection and ring. dup3() keeps the old fd number, which releases in other threads
  * may use at any time.
  */
-static int adopt(struct feed *feed, struct feed *fresh)
+static int take_over_connection(struct feed *feed, struct feed *fresh)
 {
 	if (dup3(fresh->connection.fd, feed->connection.fd, O_CLOEXEC) < 0)
 		return -errno;
@@ -317,12 +318,12 @@ static int adopt(struct feed *feed, struct feed *fresh)
 	fresh->info.section_count = feed->section_count;
 	feed->info = fresh->info;
 	feed->info.reconnects = reconnects;
-	say(feed);
+	describe_reconnect(feed);
 	feed->failed = 0;
 	feed->shutting_down = false;
 	feed->armed = false;
-	feed->again.waiting = false;
-	feed->again.fruitless++;
+	feed->reopening.waiting = false;
+	feed->reopening.fruitless++;
 	return 0;
 }
 
@@ -332,7 +333,7 @@ static int64_t patience_ms(const struct feed *feed)
 	uint32_t timeout_ms = feed->options.reconnect_timeout_ms;
 	if (timeout_ms == FEED_RECONNECT_FOREVER)
 		return INT64_MAX;
-	return feed->again.lost_ms + (timeout_ms != 0 ? timeout_ms : TIMEOUT_MS) - clock_ms();
+	return feed->reopening.lost_ms + (timeout_ms != 0 ? timeout_ms : TIMEOUT_MS) - clock_ms();
 }
 
 /* Returns true if the error may be temporary while the daemon restarts. */
@@ -349,24 +350,24 @@ static bool may_pass(struct feed *feed, int code, bool connected)
 	case -ECONNREFUSED:
 		return !connected && !daemon_is_private(feed->connection.socket);
 	case -EDQUOT:
-		if (feed->again.refused_ms == 0)
-			feed->again.refused_ms = clock_ms();
-		return clock_ms() - feed->again.refused_ms < QUOTA_PATIENCE_MS;
+		if (feed->reopening.refused_ms == 0)
+			feed->reopening.refused_ms = clock_ms();
+		return clock_ms() - feed->reopening.refused_ms < QUOTA_PATIENCE_MS;
 	default:
 		return false;
 	}
 }
 
-static int judge(struct feed *feed, int code, bool connected, const char *error)
+static int reopen_judge_failure(struct feed *feed, int code, bool connected, const char *error)
 {
-	struct reopening *again = &feed->again;
-	again->attempts++;
+	struct reopening *state = &feed->reopening;
+	state->attempts++;
 	if (!may_pass(feed, code, connected))
-		return give_up(feed, connected || code != -ECONNREFUSED ? code : -ECONNRESET,
-			       error);
+		return reopen_give_up(feed, connected || code != -ECONNREFUSED ? code : -ECONNRESET,
+				      error);
 	if (patience_ms(feed) <= 0)
-		return give_up(feed, -ECONNRESET, error);
-	again->next_ms = clock_ms() + delay_ms(again->attempts + again->fruitless);
+		return reopen_give_up(feed, -ECONNRESET, error);
+	state->next_ms = clock_ms() + delay_ms(state->attempts + state->fruitless);
 	return TRY_AGAIN;
 }
 
@@ -374,7 +375,7 @@ static int judge(struct feed *feed, int code, bool connected, const char *error)
  * Opens the feed like feed_open() into a new object, which is taken over as a whole or discarded.
  * Returns TRY_AGAIN if the error may be temporary.
  */
-static int attempt(struct feed *feed)
+static int reopen_attempt(struct feed *feed)
 {
 	char error[FEED_ERROR_MAX] = "";
 	struct feed_options options = feed->options;
@@ -396,36 +397,37 @@ static int attempt(struct feed *feed)
 		r = feed_subscribe(fresh, &options, error);
 		connected = fresh->connection.fd >= 0;
 	}
-	r = r ?: compare(feed, fresh, error);
-	r = r ?: adopt(feed, fresh);
+	r = r ?: check_same_feed(feed, fresh, error);
+	r = r ?: take_over_connection(feed, fresh);
 	if (r < 0)
-		r = judge(feed, r, connected, error[0] != '\0' ? error : strerror(-r));
+		r = reopen_judge_failure(feed, r, connected,
+					 error[0] != '\0' ? error : strerror(-r));
 	feed_close(fresh);
 	return r;
 }
 
-static int not_yet(struct feed *feed)
+static int refuse_not_yet(struct feed *feed)
 {
-	set_timer(feed, feed->again.next_ms);
+	set_timer(feed, feed->reopening.next_ms);
 	return daemon_error(&feed->connection, feed->error, -ETIMEDOUT,
-			    "%s %.1f s ago, and is not there again yet.", how(feed),
-			    (double)(clock_ms() - feed->again.lost_ms) / 1000);
+			    "%s %.1f s ago, and is not there again yet.", loss_verb(feed),
+			    (double)(clock_ms() - feed->reopening.lost_ms) / 1000);
 }
 
 int feed_reopen(struct feed *feed, int64_t deadline_ms)
 {
-	int r = feed->again.waiting ? 0 : begin(feed);
+	int r = feed->reopening.waiting ? 0 : reopen_begin(feed);
 	while (r == 0) {
 		int64_t now_ms = clock_ms();
-		if (now_ms >= feed->again.next_ms) {
-			r = attempt(feed);
+		if (now_ms >= feed->reopening.next_ms) {
+			r = reopen_attempt(feed);
 			if (r != TRY_AGAIN)
 				return r;
 			r = 0;
 		} else if (deadline_ms >= 0 && now_ms >= deadline_ms) {
-			return not_yet(feed);
+			return refuse_not_yet(feed);
 		} else {
-			int64_t until_ms = feed->again.next_ms;
+			int64_t until_ms = feed->reopening.next_ms;
 			if (deadline_ms >= 0 && deadline_ms < until_ms)
 				until_ms = deadline_ms;
 			poll(NULL, 0, clock_left_ms(until_ms));
@@ -436,5 +438,5 @@ int feed_reopen(struct feed *feed, int64_t deadline_ms)
 
 const char *feed_reconnect_text(const struct feed *feed)
 {
-	return feed->again.said;
+	return feed->reopening.text;
 }
