@@ -128,12 +128,8 @@ const struct ring_slot *ring_take(struct ring_consumer *consumer)
 	uint64_t number = ++consumer->taken;
 	uint32_t slot = atomic_load_explicit(&control->order[(number - 1) % consumer->layout.slots],
 					     memory_order_relaxed);
-	slot %= consumer->layout
-			/*
-			 * bounds the index of a broken daemon; the batch number will not match
-			 * either
-			 */
-			.slots;
+	/* Bounds the index of a broken daemon, whose batch number will not match either. */
+	slot %= consumer->layout.slots;
 	uint64_t free = 0;
 	if (atomic_compare_exchange_strong_explicit(&consumer->held[slot], &free, number,
 						    memory_order_relaxed, memory_order_relaxed))

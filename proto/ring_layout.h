@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The part of a header that changes, in a header of this version. */
+/* Returns the part of a header of this version that changes while the ring is in use. */
 struct ring_control *ring_control_of(const void *header, uint32_t version);
 /*
  * Places the sections of a geometry. Pictures come last and are page-aligned, which suits DMA.

@@ -59,7 +59,7 @@ static void lasting_folder(char ret_folder[SOCKET_PATH_MAX])
 	snprintf(ret_folder, SOCKET_PATH_MAX, "/tmp/loaderd-%u", (unsigned)geteuid());
 }
 
-static void put_name(char path[SOCKET_PATH_MAX])
+static void append_socket_name(char path[SOCKET_PATH_MAX])
 {
 	strncat(path, "/" NAME, SOCKET_PATH_MAX - strlen(path) - 1);
 }
@@ -72,7 +72,7 @@ void socket_to_listen(char ret_path[SOCKET_PATH_MAX])
 	}
 	if (!session_folder(ret_path))
 		lasting_folder(ret_path);
-	put_name(ret_path);
+	append_socket_name(ret_path);
 }
 
 static int make_folder(const char *folder, mode_t mode)
@@ -102,7 +102,7 @@ int socket_make_folder(void)
 static bool find_own(char path[SOCKET_PATH_MAX])
 {
 	struct stat status;
-	put_name(path);
+	append_socket_name(path);
 	return stat(path, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_uid == geteuid();
 }
 
@@ -113,7 +113,7 @@ const char *socket_journal(const char *socket)
 		return "journalctl -u loaderd";
 	if (!session_folder(path))
 		return NULL;
-	put_name(path);
+	append_socket_name(path);
 	return strcmp(socket, path) == 0 ? "journalctl --user -u loaderd" : NULL;
 }
 

@@ -71,14 +71,14 @@ static uint64_t take_queued(uint64_t ns[STAGE_COUNT], uint64_t queued_ns,
 	return taken_ns;
 }
 
-static uint64_t load(const _Atomic uint64_t *counter)
+static uint64_t load_counter(const _Atomic uint64_t *counter)
 {
 	return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
 static void average_cost(struct batcher *batcher, uint64_t newest_ns)
 {
-	uint64_t old_ns = load(&batcher->cost_ns);
+	uint64_t old_ns = load_counter(&batcher->cost_ns);
 	if (old_ns != 0)
 		newest_ns = old_ns - (old_ns >> COST_SHIFT) + (newest_ns >> COST_SHIFT);
 	atomic_store_explicit(&batcher->cost_ns, newest_ns + 1, memory_order_relaxed);
@@ -91,7 +91,7 @@ void counters_claim(struct batcher *batcher, struct batcher_thread *thread,
 	struct thread_clock *clock = &thread->clock;
 	uint64_t past[STAGE_COUNT], ns[STAGE_COUNT];
 	for (enum stage i = 0; i < STAGE_COUNT; i++)
-		past[i] = load(&counters->stage_ns[i]);
+		past[i] = load_counter(&counters->stage_ns[i]);
 	stages_of(times, thread_clock_lap(clock, times->wait), ns);
 	uint64_t blocked_ns = take_blocked(ns, clock->blocked_ns);
 	uint64_t queued_ns = take_queued(ns, clock->queued_ns, past);

@@ -61,8 +61,8 @@ enum { IO_DIRECT_MAX = 512 }; /* further files are read through the page cache *
  */
 enum io_mode io_choose(uint64_t dataset_bytes, uint64_t memory_bytes);
 /*
- * Returns true if build and kernel support IO_URING and a ring is available: after io_reserve(),
- * only reserved rings are.
+ * Returns true if build and kernel support IO_URING and a ring is available. After io_reserve(),
+ * only reserved rings count.
  */
 bool io_can_uring(void);
 /*

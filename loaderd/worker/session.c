@@ -177,7 +177,8 @@ void session_serve(struct session *session, struct subscription *feed)
 		return;
 	}
 	session->feed_state = SESSION_FEED_SERVED;
-	/* Without its supervisor the daemon has died: the client sees the connection end. */
+	/* If the supervisor has died, no reason is due: the client sees that the connection ends.
+	 */
 	bool stops = server->phase != SERVER_RUNNING && server->phase != SERVER_ABANDONED;
 	if (stops && batcher_drain(feed->batcher, RING_REASON_STOPPING))
 		send_queue_doorbell(&session->send_queue);
