@@ -123,11 +123,17 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 				      (unsigned long long)config->pipeline_length);
 	if (request->last != LOADERD__LAST_BATCH__LAST_DROP &&
 	    request->last != LOADERD__LAST_BATCH__LAST_SHORT)
-		return refuse_request(refusal, EINVAL, "last", "last = %d is not known",
-				      (int)request->last);
+		return refuse_request(refusal, EINVAL, "last",
+				      "last = %d is not known; it is %d (LAST_DROP) or %d "
+				      "(LAST_SHORT)",
+				      (int)request->last, LOADERD__LAST_BATCH__LAST_DROP,
+				      LOADERD__LAST_BATCH__LAST_SHORT);
 	if ((unsigned)request->bad > BATCHER_FAIL)
-		return refuse_request(refusal, EINVAL, "bad", "bad = %d is not known",
-				      (int)request->bad);
+		return refuse_request(refusal, EINVAL, "bad",
+				      "bad = %d is not known; it is %d (BAD_SUBSTITUTE), %d "
+				      "(BAD_SKIP) or %d (BAD_FAIL)",
+				      (int)request->bad, BATCHER_SUBSTITUTE, BATCHER_SKIP,
+				      BATCHER_FAIL);
 	return check_wanted(request, refusal);
 }
 
@@ -173,7 +179,9 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
 	options->wanted = request->wanted;
 	if (order_init(order) < 0)
 		return refuse_request(refusal, EINVAL, NULL,
-				      "the order's parameters are not valid");
+				      "samples cannot be ordered with batch_size %u, rank %u, "
+				      "world %u and repeats %u",
+				      order->batch_size, order->rank, order->world, order->repeats);
 	if (order->batches == 0)
 		return refuse_request(refusal, EINVAL, "batch_size",
 				      "rank %u would never get a batch: %llu samples are fewer "

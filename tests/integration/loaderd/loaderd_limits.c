@@ -1,4 +1,5 @@
 /* Refusals, configuration errors, sockets that are in use or stale, and shutdown. */
+#include "proto/framing.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/test.h"
 
@@ -21,6 +22,47 @@ static void refused(const struct feed_options *options, int expected, const char
 	int r = feed_open(options, &feed, error);
 	if (r != expected || !strstr(error, part))
 		fail_msg("expected %d and \"%s\", got %d and \"%s\"", expected, part, r, error);
+}
+
+/* Sends a request that libfeed would not send, and expects this part of the answer's text. */
+static void refused_bare(const struct fixture *fixture, const char *path,
+			 Loaderd__OpenFeed *open_feed, const char *part)
+{
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	open_feed->version = PROTO_VERSION;
+	open_feed->dataset = (char *)path;
+	open_feed->batch_size = 8;
+	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	request.open_feed = open_feed;
+	int socket = fixture_connect(fixture);
+	fixture_send(socket, &request);
+	Loaderd__Reply *reply = fixture_receive(socket, NULL);
+	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_NEED_FILES);
+	fixture_send_file(socket, path, reply->need_files, 1);
+	loaderd__reply__free_unpacked(reply, NULL);
+	reply = fixture_receive(socket, NULL);
+	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_ERROR);
+	assert_int_equal(reply->error->code, EINVAL);
+	if (!strstr(reply->error->text, part))
+		fail_msg("not \"%s\", but \"%s\"", part, reply->error->text);
+	loaderd__reply__free_unpacked(reply, NULL);
+	close(socket);
+}
+
+TEST(unknown_choices)
+{
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	Loaderd__OpenFeed last = LOADERD__OPEN_FEED__INIT, bad = LOADERD__OPEN_FEED__INIT;
+	strcpy(path, fixture_dataset(fixture, "choices", 10, FIXTURE_RAW, 8));
+	fixture_start(fixture, NULL, NULL);
+	last.last = (Loaderd__LastBatch)7;
+	refused_bare(fixture, path, &last,
+		     "last = 7 is not known; it is 0 (LAST_DROP) or 1 (LAST_SHORT)");
+	bad.bad = (Loaderd__BadSample)-1;
+	refused_bare(fixture, path, &bad,
+		     "bad = -1 is not known; it is 0 (BAD_SUBSTITUTE), 1 (BAD_SKIP) or 2");
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
 TEST(requests)
