@@ -79,7 +79,10 @@ static struct box box_load(enum schema_format format, const float *row)
 	}
 }
 
-/* convert_bounding_box_format() from XYXY, in torchvision's order. */
+/*
+ * convert_bounding_box_format() from XYXY, in torchvision's order. A box whose width, height or
+ * centre overflows becomes empty.
+ */
 static void box_store(enum schema_format format, const struct box *box, float *row)
 {
 	float w = box->high.x - box->low.x, h = box->high.y - box->low.y;
@@ -92,6 +95,8 @@ static void box_store(enum schema_format format, const struct box *box, float *r
 		row[0] = (box->low.x * 2 + w) / 2;
 		row[1] = (box->low.y * 2 + h) / 2;
 	}
+	if (!isfinite(row[0]) || !isfinite(row[1]) || !isfinite(row[2]) || !isfinite(row[3]))
+		memset(row, 0, 4 * sizeof(*row));
 }
 
 /* Returns the place of a point after a warp of a picture of the step's size. */

@@ -369,10 +369,16 @@ TEST(impossible_boxes_become_empty)
 	float boxes[][4] = {
 		{NAN, 0, 10, 10},   {0, 0, INFINITY, 10},      {-INFINITY, 0, 10, INFINITY},
 		{20, 5, 10, 30},    {5, 30, 20, 10},           {-huge, -huge, huge, huge},
-		{huge, 0, huge, 1}, {1e-42f, 0, 1e-42f, 1e9f}, {10, 10, 20, 20},
+		{huge, 0, huge, 1}, {1e-42f, 0, 1e-42f, 1e9f}, {-1.6e38f, 0, 3.3e38f, 10},
+		{10, 10, 20, 20},
 	};
 	enum { COUNT = sizeof(boxes) / sizeof(*boxes) };
-	static const char *const texts[] = {"pad(3)", "resize(300)", "random_rotation(20)",
+	/* Of those that do not clip, width or centre may be infinite if the edges are not. */
+	static const char *const texts[] = {"pad(3)",
+					    "resize(300)",
+					    "random_rotation(20)",
+					    "hflip(1)",
+					    "resize(120x100)",
 					    "random_resized_crop(20) hflip",
 					    "resize(4096x4096) random_affine(10, scale=2:2)"};
 
