@@ -382,7 +382,7 @@ class Targets(unittest.TestCase):
         self.refused(*NUMBERS, "model.classes=3", says=["model.classes = 3, but data.target = levels has 2 numbers"])
 
     def test_refused_data(self):
-        """Numbers that are not finite, and evaluation sets with another schema."""
+        """Numbers that are not finite, also as f32, and evaluation sets with another schema."""
         write(f"{self.folder}/nan.pimg", 24, 3, odd=math.nan)
         self.refused("data.target=odd", "train.loss=squared", f"data.train={self.folder}/nan.pimg", "data.shuffle=no",
                      says=["data.target = odd: sample 5 has nan", "a sample may lack a sparse value"])  # fmt: skip
@@ -391,6 +391,11 @@ class Targets(unittest.TestCase):
                 writer.add({"image": memoryview(bytes(SIDE * SIDE * 3)).cast("B", (SIDE, SIDE, 3)), "kinds": [1, -1]})
         self.refused(*LABELS, f"data.train={self.folder}/wrong.pimg", "data.shuffle=no",
                      says=["data.target = kinds: sample 0 has -1, which is no number of a class"])  # fmt: skip
+        with Writer(f"{self.folder}/wide.pimg", "image: image u8[h,w,3]\nwide: value f64") as writer:
+            for _ in range(12):
+                writer.add({"image": memoryview(bytes(SIDE * SIDE * 3)).cast("B", (SIDE, SIDE, 3)), "wide": -1e39})
+        self.refused("data.target=wide", "train.loss=squared", f"data.train={self.folder}/wide.pimg", "data.val=", "data.shuffle=no",
+                     says=["data.target = wide: sample 0 has -1e+39, but targets are of 32 bits, up to 3.4e+38 (scale the values)"])  # fmt: skip
         with Writer(f"{self.folder}/other.pimg", "image: image u8[h,w,3]\nlevels: value f32[3]") as writer:
             writer.add({"image": memoryview(bytes(SIDE * SIDE * 3)).cast("B", (SIDE, SIDE, 3)), "levels": [1, 2, 3]})
         self.refused(*NUMBERS, f"data.val={self.folder}/other.pimg", says=["another type or shape", "the same schema"])

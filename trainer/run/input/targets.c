@@ -215,8 +215,11 @@ static int target_read_numbers(const struct target_section *from, uint32_t i, ui
 		ret_values[k] = (float)number;
 		if (!isfinite(ret_values[k]))
 			return target_fail_number(from, sample, number,
-						  "but targets are finite (a sample may lack a "
-						  "sparse value)",
+						  isfinite(number)
+							  ? "but targets are of 32 bits, up to "
+							    "3.4e+38 (scale the values)"
+							  : "but targets are finite (a sample may "
+							    "lack a sparse value)",
 						  error);
 		if (from->target->kind == TARGET_MULTILABEL && number != 0 && number != 1)
 			return target_fail_number(from, sample, number,
