@@ -6,15 +6,17 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Least and largest number of the elements of masks, and of rasters of whole numbers. */
+static const double bounds[SCHEMA_ELEMENTS][2] = {
+	[SCHEMA_U8] = {0, UINT8_MAX},
+	[SCHEMA_U16] = {0, UINT16_MAX},
+	[SCHEMA_I16] = {INT16_MIN, INT16_MAX},
+	[SCHEMA_I32] = {INT32_MIN, INT32_MAX},
+};
+
 int pipeline_value_fill(const struct pipeline_value *named, enum schema_element element,
 			uint8_t ret_fill[4])
 {
-	static const double bounds[SCHEMA_ELEMENTS][2] = {
-		[SCHEMA_U8] = {0, UINT8_MAX},
-		[SCHEMA_U16] = {0, UINT16_MAX},
-		[SCHEMA_I16] = {INT16_MIN, INT16_MAX},
-		[SCHEMA_I32] = {INT32_MIN, INT32_MAX},
-	};
 	const double fill = named->fill;
 	if (element == SCHEMA_F32) {
 		float single = (float)fill;
@@ -55,8 +57,10 @@ static int check_named(const struct pipeline_value *named, const struct schema_v
 				   value->name, schema_role_name(value->role));
 	if (named->fill_position >= 0 && pipeline_value_fill(named, value->element, fill) < 0)
 		return refuse_step(error, named->fill_position,
-				   "\"%s\" cannot hold a fill of %.9g: its element is %s",
-				   value->name, named->fill, schema_element_name(value->element));
+				   "\"%s\" cannot hold a fill of %.9g: its element is %s; give it "
+				   "a whole number from %.0f to %.0f",
+				   value->name, named->fill, schema_element_name(value->element),
+				   bounds[value->element][0], bounds[value->element][1]);
 	if (named->filter_position >= 0 && named->bilinear && value->role != SCHEMA_RASTER)
 		return refuse_step(
 			error, named->filter_position,

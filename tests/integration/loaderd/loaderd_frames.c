@@ -500,7 +500,8 @@ TEST(steps_for_values_that_they_do_not_suit_are_refused)
 		{"resize(24x24) maks: fill(1)",
 		 "at byte 14: the dataset has no value \"maks\"; did you mean \"mask\"?"},
 		{"resize(24x24) mask: fill(256)",
-		 "at byte 20: \"mask\" cannot hold a fill of 256: its element is u8"},
+		 "at byte 20: \"mask\" cannot hold a fill of 256: its element is u8; give it a "
+		 "whole number from 0 to 255"},
 		{"resize(24x24) mask: fill(0.5)", "cannot hold a fill of 0.5: its element is u8"},
 		{"resize(24x24) right: fill(1)",
 		 "at byte 21: fill is for masks and rasters, and \"right\" has the role image"},
