@@ -1,0 +1,143 @@
+/*
+ * Arbitrary bytes as a .pimg file that packimg view shows: as stored and as a pipeline delivers it,
+ * on a page and on a sheet. Before that, all checksums are recomputed, which mutations would
+ * otherwise not get past; libFuzzer's mutations repair them, too.
+ */
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/support/source_files.h"
+#include "tests/fuzz/support/whole_file.h"
+#include "tools/packimg/view/page.h"
+#include "tools/packimg/view/sheet.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+	MEMORY_MAX = 16 << 20,
+	PIXELS_MAX = 1 << 16, /* larger images would only be slow */
+	SAMPLES_MAX = 4,
+	SIDE = 24,
+	PANELS = 2,
+};
+
+static const char pipeline_text[] = "random_resized_crop(20) hflip random_rotation(30) "
+				    "sanitize_boxes(min_size=2) normalize(imagenet) to(f16)";
+
+static void check(bool holds, const char *what)
+{
+	if (!holds)
+		source_files_die(what);
+}
+
+struct outputs {
+	struct panel_maker maker;
+	struct panel panels[PANELS];
+	struct page page;
+	struct sheet sheet;
+};
+
+static void show_sample(struct outputs *outputs, const struct packimg *dataset,
+			const struct packimg_sample *sample)
+{
+	struct packimg_error error;
+	struct sample_texts texts = {0};
+
+	if (packimg_sample_check(sample))
+		return;
+	for (unsigned p = 0; p < PANELS; p++) {
+		struct panel *panel = &outputs->panels[p];
+		int r = p == 0 ? panel_stored(&outputs->maker, sample, panel)
+			       : panel_delivered(&outputs->maker, sample, panel);
+
+		if (r < 0)
+			return;
+		check((r == 0) == (panel->width > 0), "a picture without a size");
+		check((r == 0) == (panel->fault[0] == '\0'), "no reason for a missing picture");
+		check(panel->shapes.count <= SHAPES_MAX &&
+			      panel->shapes.point_count <= SHAPE_POINTS_MAX,
+		      "too many shapes");
+	}
+	if (sample_texts_make(dataset, sample, &texts) == 0) {
+		page_add(&outputs->page, outputs->panels, PANELS, sample, "title", &texts, &error);
+		sheet_add(&outputs->sheet, outputs->panels, "title", "key");
+	}
+	sample_texts_free(&texts);
+}
+
+static void show(struct outputs *outputs, const struct packimg *dataset, const char *path)
+{
+	static const uint64_t samples[SAMPLES_MAX] = {0, 1, 2, 3};
+	struct panel_pipeline pipeline = {.text = pipeline_text};
+	const struct page_head head = {"name", &pipeline, samples, SAMPLES_MAX,
+				       packimg_count(dataset)};
+	struct packimg_error error;
+	struct buffer png = {0};
+
+	check(panel_pipeline_open(&pipeline, dataset, &error) == 0, "the pipeline is refused");
+	check(panel_maker_init(&outputs->maker, dataset, SIDE, &pipeline) == 0, "no memory");
+	packimg_decoder_limit(outputs->maker.reader.decoder, MEMORY_MAX);
+	pipeline_scratch_limit(outputs->maker.scratch, MEMORY_MAX);
+	check(sheet_init(&outputs->sheet, dataset, SAMPLES_MAX, PANELS, SIDE, &error) == 0,
+	      "no sheet");
+	check(page_open(&outputs->page, dataset, path, &head, &error) == 0, "no page");
+	for (uint64_t i = 0; i < SAMPLES_MAX && i < packimg_count(dataset); i++) {
+		struct packimg_sample sample;
+
+		if (packimg_sample(dataset, i, &sample) == 0 &&
+		    (uint64_t)sample.width * sample.height <= PIXELS_MAX)
+			show_sample(outputs, dataset, &sample);
+	}
+	check(sheet_write(&outputs->sheet, &png, &error) == 0, "no picture of the sheet");
+	buffer_deinit(&png);
+	page_close(&outputs->page, -EINTR, &error); /* removes the page */
+	panel_pipeline_close(&pipeline);
+}
+
+static void show_file(int fd)
+{
+	static struct outputs outputs;
+	char path[SOURCE_FILE_PATH];
+	struct packimg *dataset;
+	struct packimg_error error;
+
+	if (packimg_open_fds("fuzz", &fd, 1, &dataset, &error) < 0) {
+		close(fd);
+		return;
+	}
+	source_files_write(path, "page.html", NULL, 0);
+	show(&outputs, dataset, path);
+	for (unsigned p = 0; p < PANELS; p++)
+		panel_deinit(&outputs.panels[p]);
+	panel_maker_deinit(&outputs.maker);
+	sheet_deinit(&outputs.sheet);
+	memset(&outputs, 0, sizeof(outputs));
+	packimg_close(dataset);
+	unlink(path);
+}
+
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max) __attribute__((weak));
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed);
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed)
+{
+	return whole_file_mutate(data, size, size_max, seed, LLVMFuzzerMutate);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	int fd = memfd_create("fuzz", MFD_CLOEXEC);
+	uint8_t *copy = malloc(size + 1);
+
+	check(fd >= 0 && copy, "no memory");
+	memcpy(copy, data, size);
+	whole_file_repair(copy, size);
+	if (write(fd, copy, size) == (ssize_t)size)
+		show_file(fd);
+	else
+		close(fd);
+	free(copy);
+	return 0;
+}
