@@ -56,6 +56,7 @@ struct value {
 	uint32_t boxes;
 };
 enum { VALUE_NO_FRAME, VALUE_FIRST_IMAGE, VALUE_FURTHER_IMAGE };
+enum { VALUE_OWN_NAME_SIZE = 16 };
 
 struct value_table {
 	uint32_t version; /* of the ring */
@@ -70,6 +71,8 @@ struct value_table {
 	bool crops_by_boxes;
 	struct value crop_boxes;
 	struct value values[RING_SECTIONS_MAX];
+	/* Names of the first values for which the schema has none. */
+	char own_names[RING_FIRST_FIELD][VALUE_OWN_NAME_SIZE];
 };
 
 /* The sample whose values are copied. */

@@ -427,19 +427,39 @@ static const struct {
 	enum schema_store store;
 	const char *name;
 } first_values[] = {
-	[RING_IMAGES] = {SCHEMA_IMAGE, SCHEMA_IN_INDEX, "__image__"},
-	[RING_LABELS] = {SCHEMA_CLASS, SCHEMA_IN_LABEL, "__label__"},
-	[RING_SAMPLES] = {SCHEMA_NUMBER, SCHEMA_IN_NUMBER, "__sample__"},
+	[RING_IMAGES] = {SCHEMA_IMAGE, SCHEMA_IN_INDEX, "image"},
+	[RING_LABELS] = {SCHEMA_CLASS, SCHEMA_IN_LABEL, "label"},
+	[RING_SAMPLES] = {SCHEMA_NUMBER, SCHEMA_IN_NUMBER, "sample"},
 };
+
+/* Returns the index of the value in the schema; -1 if it has none for it, as for the flags. */
+static int first_value(const struct schema *schema, uint32_t section)
+{
+	return section == RING_FLAGS ? -1 : schema_stored(schema, first_values[section].store, 0);
+}
+
+/* Writes the first of __WORD__, __WORD2__, __WORD3__ ... that no value has. */
+static const char *unused_name(const struct schema *schema, const char *word,
+			       char name[VALUE_OWN_NAME_SIZE])
+{
+	snprintf(name, VALUE_OWN_NAME_SIZE, "__%s__", word);
+	for (unsigned n = 2; schema_find(schema, name) >= 0; n++)
+		snprintf(name, VALUE_OWN_NAME_SIZE, "__%s%u__", word, n);
+	return name;
+}
 
 static void name_first_values(const struct schema *schema, struct value_table *values)
 {
-	for (size_t i = 0; i < sizeof(first_values) / sizeof(*first_values); i++) {
-		int found = schema_stored(schema, first_values[i].store, 0);
-		values->values[i].name =
-			found < 0 ? first_values[i].name : schema->values[found].name;
+	for (uint32_t i = 0; i < RING_FLAGS; i++) {
+		int found = first_value(schema, i);
+		values->values[i].name = found >= 0 ? schema->values[found].name
+						    : unused_name(schema, first_values[i].name,
+								  values->own_names[i]);
 	}
-	values->values[RING_FLAGS].name = schema_find(schema, "flags") < 0 ? "flags" : "__flags__";
+	values->values[RING_FLAGS].name =
+		schema_find(schema, "flags") < 0
+			? "flags"
+			: unused_name(schema, "flags", values->own_names[RING_FLAGS]);
 }
 
 static int choose_values(const Loaderd__OpenFeed *request, const struct config *config,
@@ -625,7 +645,8 @@ int delivery_announce(const struct batcher_options *options, Loaderd__Section **
 		return -ENOMEM;
 	for (uint32_t i = 0; i < values->count; i++) {
 		Loaderd__Section *section = block->list[i] = &block->sections[i];
-		int found = i == RING_FLAGS ? -1 : schema_find(schema, values->values[i].name);
+		int found = i < RING_FIRST_FIELD ? first_value(schema, i)
+						 : schema_find(schema, values->values[i].name);
 		loaderd__section__init(section);
 		section->name = (char *)values->values[i].name;
 		if (i < RING_FLAGS)

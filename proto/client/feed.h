@@ -253,7 +253,7 @@ struct feed_section {
 	size_t size; /* set by the caller: sizeof(struct feed_section) */
 	/*
 	 * of the value in the schema; lives like the feed. That of the flags is "flags", or
-	 * "__flags__" if the schema has a value "flags".
+	 * "__flags__" if the schema has a value "flags", or "__flags2__" ... if it has that, too.
 	 */
 	const char *name;
 	const char *schema; /* the value's line of the schema, "" for flags; lives like the feed */

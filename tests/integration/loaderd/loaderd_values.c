@@ -576,6 +576,50 @@ TEST(a_value_may_have_the_name_of_the_flags)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
+/* Values take the names of the sections that every feed has, and those that stand in for them. */
+TEST(values_may_have_any_names)
+{
+	static const char *const taken[] = {"image",      "label", "__label__", "sample",
+					    "__sample__", "flags", "__flags__", "__flags2__"};
+	static const char *const firsts[] = {"pic", "__label2__", "__sample2__", "__flags3__"};
+	enum { TAKEN = sizeof(taken) / sizeof(*taken) };
+	struct fixture *fixture = *state;
+	const uint8_t pixels[SIDE * SIDE * 3] = {0};
+	const struct packimg_item item = test_item(pixels, SIDE, SIDE);
+	char path[PATH_MAX], text[512] = "pic: image u8[h,w,3]\n";
+	struct packimg_error error;
+	struct test_dataset data;
+	uint32_t field;
+	for (uint32_t i = 0; i < TAKEN; i++)
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s: value i64\n",
+			 taken[i]);
+	snprintf(path, sizeof(path), "%s/names.pimg", folder);
+	test_dataset_begin(&data, path, 0);
+	assert_int_equal(packimg_writer_schema(data.writer, text, &error), 0);
+	test_dataset_add(&data, &item);
+	for (uint32_t i = 0; i < TAKEN; i++) {
+		const struct packimg_value value = {.present = true, .int64 = 100 + i};
+		packimg_writer_field(data.writer, taken[i], PACKIMG_FIELD_INT64, &field, &error);
+		assert_int_equal(packimg_writer_value(data.writer, field, &value, &error), 0);
+	}
+	test_dataset_finish(&data);
+	struct feed_options options = fixture_options(fixture, path, "");
+	options.values = taken;
+	options.value_count = TAKEN;
+	options.batch_size = 1;
+	fixture_start(fixture, NULL, NULL);
+	struct feed_batch batch = {.size = sizeof(batch)};
+	struct feed *feed = fixture_open(&options);
+	assert_int_equal(feed_next(feed, 60000, &batch), 0);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(feed_section_find(feed, firsts[i]), i);
+	for (uint32_t i = 0; i < TAKEN; i++)
+		assert_int_equal(*(const int64_t *)fixture_section(feed, &batch, taken[i]).data,
+				 100 + i);
+	feed_close(feed);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
 TEST(the_largest_sections_are_named)
 {
 	struct fixture *fixture = *state;
