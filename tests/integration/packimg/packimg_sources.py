@@ -264,6 +264,12 @@ class PackimgSources(PackimgTest):
         text = self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "t.pimg", "--force")
         self.assertIn("  no label  1 of 3 samples, the first ant/01.jpg\n", text)
 
+    def test_labels_that_are_no_number(self):
+        """A not-a-number in a spelling that does not mean a missing label is no class, and not class 0."""
+        summary, labels = self.labels("path,label\nant/00.jpg,1\nant/01.jpg,Nan\nbee/00.jpg,0\n", rc=1)
+        self.assertEqual(labels, ["1", "0"])
+        self.assertIn("t.csv, line 3: label Nan is not a class number in 0..", str(summary["skipped"]))
+
     def test_tables_of_other_programs(self):
         """Columns by other names, names without endings, lists of Caffe and MXNet; what cannot be known is asked for."""
         for name in ("cat", "dog"):

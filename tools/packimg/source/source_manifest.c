@@ -343,7 +343,8 @@ static int manifest_set_class(struct source_manifest *manifest, const char *cons
 	/* Some programs write whole numbers as 1.0. */
 	if (number_double(cells[label], &number))
 		return 0;
-	if (number < -1 || number >= PACKIMG_CLASSES_MAX)
+	/* Also refuses not-a-number. */
+	if (!(number >= -1 && number < PACKIMG_CLASSES_MAX))
 		return packimg_fail(error, SOURCE_SKIP,
 				    "%s, line %" PRIu64 ": label %s is not a class number in "
 				    "0..%d; --labels field makes it a field",
