@@ -1,4 +1,4 @@
-"""A PEP 517 back end that needs nothing from PyPI from Python 3.11 on: Meson builds, and this packs a wheel with package and programs, or the tree."""
+"""PEP 517 back end without dependencies on PyPI (from Python 3.11 on). Meson builds; this packs the wheel, with package and programs, or the sdist."""
 
 import base64
 import gzip
@@ -29,19 +29,19 @@ MODULES = sorted(
     if name.endswith((".py", ".pyi", ".typed"))
 )
 EXTENSION, WRITER = "proto/python/loaderd/_feed.abi3.so", "proto/python/loaderd/_packimg.abi3.so"
-# These lie in the package, where they find each other; what is on the PATH is loaderd/_programs.py.
+# Installed inside the package, so that they find each other; loaderd/_programs.py has the entry points on PATH.
 PROGRAMS = ("loaderd/loaderd", "tools/loaderctl/loaderctl", "tools/packimg/packimg", "bench/loaderbench", "trainer/trainer")
 BESIDE = ("trainer/comm_mpi.so", "trainer/driver_stand_in.so")  # what the trainer loads
 OPTIONAL = (*PROGRAMS[1:], *BESIDE, WRITER)  # parts that Meson leaves out when a library is missing
 DATA = ("trainer/devices", "trainer/recipes")
-# What shells complete the programs with: (template, where it goes)
+# Shell completions: (template, destination)
 COMPLETIONS = (
     ("loaderd", "bash-completion/completions/@PROGRAM@"),
     ("zsh.in", "zsh/site-functions/_@PROGRAM@"),
     ("fish.in", "fish/vendor_completions.d/@PROGRAM@.fish"),
 )
 
-# pip sets PYTHONPATH so that no package of the system's is seen; Meson may be one.
+# pip's PYTHONPATH hides the system's packages, of which Meson may be one.
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
@@ -59,13 +59,13 @@ def _version():
 
 
 def _build(folder, setup):
-    """Builds what the wheel holds, in a fresh folder if there are arguments to set it up; returns the parts that there are, with the manual pages."""
+    """Builds the wheel's contents, in a new folder if there are arguments to set one up. Returns the parts that were built, and the manual pages."""
     if setup is not None:
         _run("meson", "setup", folder, TOP, "--buildtype=release", "-Dpython=enabled", "-Dtests=disabled", *setup)
     described = json.loads(subprocess.check_output(["meson", "introspect", folder, "--targets"], env=_ENVIRONMENT))
     outputs = {os.path.relpath(name, os.path.abspath(folder)) for target in described for name in target["filename"]}
     parts = [name for name in (*PROGRAMS, *BESIDE, WRITER) if name in outputs or name not in OPTIONAL]
-    # of programs, file formats and protocol; libfeed, which section 3 describes, is not in a wheel
+    # manual pages of programs, file formats and the protocol; not section 3, because a wheel has no libfeed
     custom = [name for target in described if target["type"] == "custom" for name in target["filename"]]
     pages = sorted(os.path.relpath(name, os.path.abspath(folder)) for name in custom if re.search(r"\.[157]$", name))
     _run("ninja", "-C", folder, EXTENSION, *parts, *pages)
@@ -96,7 +96,7 @@ def pack(path, files, info):
     """Writes a wheel of {name: (bytes, mode)} with its RECORD: the same bytes for the same files."""
     record = "".join(_record(name, files[name][0]) for name in sorted(files)) + f"{info}/RECORD,,\n"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        # the description comes last, where readers of a part of the file look for it
+        # .dist-info comes last: tools that read only a wheel's end look for it there
         names = sorted(files, key=lambda name: (name.startswith(info), name))
         for name, (data, mode) in [(name, files[name]) for name in names] + [(f"{info}/RECORD", (record.encode(), 0o644))]:
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
@@ -106,7 +106,7 @@ def pack(path, files, info):
 
 
 def _share(folder, commands, pages):
-    """{path below share: bytes} of manual pages, completions, and what the trainer reads."""
+    """{path below share: bytes} of manual pages, completions, and the trainer's data files."""
     files = {f"man/man{name[-1]}/{os.path.basename(name)}": _read(os.path.join(folder, name)) for name in pages}
     for command in commands:
         for template, to in COMPLETIONS:
@@ -151,7 +151,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def _followed():
-    """What git follows, or, of a tree without git, all but the builds."""
+    """The files that git tracks; in a tree without git, all files except build folders."""
     if os.path.exists(os.path.join(TOP, ".git")):
         return subprocess.check_output(["git", "-C", TOP, "ls-files", "-z"], text=True).split("\0")[:-1]
     names = []
@@ -162,7 +162,7 @@ def _followed():
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    """The tree, with what says at its top how pip builds it. Its files have the time $SOURCE_DATE_EPOCH, or that of the last commit."""
+    """The tree, with pyproject.toml at its top. Timestamps are $SOURCE_DATE_EPOCH, or the time of the last commit."""
     version = _version()
     base = f"loaderd-{version}"
     project = _read(os.path.join(HERE, "pyproject.toml")).decode()

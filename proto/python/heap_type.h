@@ -1,5 +1,5 @@
 /*
- * Objects of heap types, which both extensions define: the limited API of 3.9 reaches a type's
+ * Objects of heap types, for both extensions: the limited API of 3.9 reaches a type's
  * functions by PyType_GetSlot() alone. Hold the GIL.
  */
 #pragma once
@@ -9,5 +9,5 @@
 
 /* Allocates an object, zeroed behind its head; NULL with an exception set if out of memory. */
 void *object_new(PyTypeObject *type);
-/* Frees an object, and its reference to its type: the end of tp_dealloc. */
+/* Frees an object and drops its reference to its type. Call it last in tp_dealloc. */
 void object_free(PyObject *self);

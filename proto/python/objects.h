@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-/* Python 3.9 has no such types; there the attributes of ours can be assigned to. */
+/* Python 3.9 has no immutable types: attributes of our types can be assigned there. */
 #ifndef Py_TPFLAGS_IMMUTABLETYPE
 #define Py_TPFLAGS_IMMUTABLETYPE 0
 #endif
@@ -51,7 +51,7 @@ PyObject *raise_error(int code, const char *text);
  * frees the list and returns NULL with an exception set.
  */
 PyObject *list_put(PyObject *list, Py_ssize_t i, PyObject *item);
-/* tp_new of a type of which only this module makes objects: raises TypeError. */
+/* tp_new of types that only this module instantiates: raises TypeError. */
 PyObject *object_refuse_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords);
 /*
  * Fills in pointers to the tuple's strings, which live as long as the tuple. Returns their number,
@@ -59,7 +59,7 @@ PyObject *object_refuse_new(PyTypeObject *type, PyObject *arguments, PyObject *k
  */
 Py_ssize_t parse_texts(const char *name, PyObject *tuple, const char **texts, int most);
 
-/* _feed.transforms(): what transforms there are. */
+/* _feed.transforms(): lists the transforms. */
 PyObject *module_transforms(PyObject *module, PyObject *unused);
 
 PyObject *array_new(PyObject *slot, const void *data, enum element element, int dimensions,

@@ -601,7 +601,7 @@ __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__packimg(void)
 		return NULL;
 	error_type = PyErr_NewException("loaderd._packimg.Error", NULL, NULL);
 	encoded_type = (PyTypeObject *)PyType_FromSpec(&encoded_spec);
-	/* Both have a reference of this file, besides the module's. */
+	/* Keep a reference to each in this file, in addition to the module's. */
 	Py_XINCREF(error_type);
 	Py_XINCREF(encoded_type);
 	if (add_object(module, "Error", error_type) < 0 ||

@@ -36,7 +36,7 @@ def pack(source, packed):
 
 
 def targets(batch, choose=random.choice):
-    """One of the captions of each image, as bytes between zeros."""
+    """One caption of each image, as bytes with a zero before and after."""
     return pad_sequence([torch.tensor([0, *choose(captions).encode(), 0]) for captions in batch["captions"]], batch_first=True)
 
 

@@ -1,4 +1,4 @@
-"""16 bits: depth in millimetre steps, from TUM's RGB-D benchmark, trains torchvision's LR-ASPP.
+"""16-bit images: depth maps of TUM's RGB-D benchmark train torchvision's LR-ASPP.
 
     python depth.py [rgbd_dataset_freiburg1_desk]        (rgb/ and depth/ with files of the same names)
 """

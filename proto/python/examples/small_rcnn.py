@@ -11,7 +11,7 @@ CHANNELS = 48
 
 
 def pool(side):
-    """Cuts features of side x side out of the backbone's."""
+    """Pools the backbone's features in each box to side x side."""
     return MultiScaleRoIAlign(["0"], side, 2)
 
 

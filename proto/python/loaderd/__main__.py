@@ -1,4 +1,4 @@
-"""`python -m loaderd steps`: prints the transforms of pipelines, for those who have no loaderd(1)."""
+"""`python -m loaderd steps`: prints the transforms of pipelines, for users without the manual page loaderd(1)."""
 
 import argparse
 import sys

@@ -22,7 +22,7 @@ _LAYOUTS = {1: "nhwc", 2: "nchw"}
 _JSON = 4
 _JSON_ROLE = 13  # of a value
 IMAGE_ROLE = 1
-_PICTURE_ROLES = (IMAGE_ROLE, 2, 3)  # and masks and rasters
+_PICTURE_ROLES = (IMAGE_ROLE, 2, 3)  # images, masks and rasters
 _SECTIONS = ("images", "labels", "samples", "flags")
 
 SUBSTITUTED = 1  #: flag of a sample that could not be decoded; another sample replaces it
@@ -267,7 +267,7 @@ class Batch:
         if layout not in ("nchw", "stored"):
             raise ValueError(f'layout: {layout!r} is neither "nchw" nor "stored"')
         images = self._torch_images(stored, layout)
-        copied = self._copies.get("labels")  # what the caller has written there counts
+        copied = self._copies.get("labels")  # includes changes by the caller
         labels = torch.from_dlpack(self._held().labels()) if copied is None else torch.from_numpy(copied)
         return Tensors(images, labels.long())
 
@@ -319,7 +319,7 @@ class Batch:
 
 
 class Arrays(NamedTuple):
-    """What JAX makes of a batch's leaves, such as tracers or the results of a function."""
+    """A batch's leaves inside JAX functions: tracers, or the results of a function."""
 
     images: Any
     labels: Any
@@ -329,11 +329,11 @@ _registered = False
 
 
 def _register_with_jax() -> None:
-    """Makes Batch a pytree, once the program has imported JAX; a batch made before that is a leaf."""
+    """Registers Batch as a pytree node once the program has imported JAX. JAX treats earlier batches as leaves."""
     global _registered
     tree = sys.modules.get("jax.tree_util")
     if tree is None:
-        return  # its import is under way
+        return  # JAX is still being imported
     _registered = True
     keys = tree.GetAttrKey("images"), tree.GetAttrKey("labels")
     tree.register_pytree_with_keys(
@@ -345,7 +345,7 @@ def _register_with_jax() -> None:
 
 
 def _value(value: Any, role: int) -> Any:
-    """Converts what the extension returns of a value; parses JSON."""
+    """Converts a value from the extension's form; parses JSON."""
     if isinstance(value, tuple):
         rows, starts, counts = value
         return Ragged(_array(rows), starts, counts)
@@ -355,7 +355,7 @@ def _value(value: Any, role: int) -> Any:
 
 
 def _values(value: Any) -> Any:
-    """Converts what the extension returns of a field; parses JSON."""
+    """Converts a field from the extension's form; parses JSON."""
     if not isinstance(value, tuple):
         return value
     records, kind = value

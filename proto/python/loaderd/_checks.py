@@ -31,7 +31,7 @@ _ELSEWHERE = {
 
 
 def level_of_caller() -> int:
-    """Returns the stacklevel for warnings.warn(), called where this is called, of the first caller outside this package."""
+    """Returns the stacklevel with which the calling function's warnings.warn() names the first caller outside this package."""
     folder = os.path.dirname(__file__)
     level = 1
     while os.path.dirname(sys._getframe(level).f_code.co_filename) == folder and sys._getframe(level).f_back:

@@ -21,7 +21,7 @@ _GET_STATUS = b"\x02\0\0\0\x12\0"  # a frame with the request GetStatus
 
 
 def _binary() -> Optional[str]:
-    """Finds the daemon's program: $LOADERD, in this package, in this environment; else by libfeed's rule, which ends in PATH."""
+    """Finds the daemon's program: $LOADERD, then this package, then this environment; else libfeed searches, last in PATH."""
     if os.environ.get("LOADERD"):
         return os.environ["LOADERD"]
     for path in (
@@ -34,7 +34,7 @@ def _binary() -> Optional[str]:
 
 
 def _default_threads() -> int:
-    """Returns each rank's share of the CPUs if there are several ranks on this machine, one daemon each; else 0, the default."""
+    """Returns a rank's share of the CPUs if this machine runs several ranks, each with its daemon; else 0, the default."""
     local = local_ranks()
     return max(1, len(os.sched_getaffinity(0)) // local) if local > 1 else 0
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DaemonOrder(data.Sampler):  # type: ignore[misc]
-    """Stands for the sampler in the attributes of a loader with shuffle="daemon"; the samples' numbers are not known ahead."""
+    """Placeholder for the sampler attribute of a loader with shuffle="daemon", which does not know the order in advance."""
 
     def __init__(self, dataset: "ImageDataset") -> None:
         self._dataset = dataset
@@ -34,7 +34,7 @@ class DaemonOrder(data.Sampler):  # type: ignore[misc]
 
     @staticmethod
     def check(dataset: Any, batch_size: Optional[int], **others: Any) -> None:
-        """Refuses arguments that ask for another order."""
+        """Refuses arguments that conflict with the daemon's order."""
         if batch_size is None:
             raise BadOption('batch_size: shuffle="daemon" makes whole batches; set a number', 22)
         for name, value in others.items():
@@ -52,7 +52,7 @@ class _Iterator:
         self._order = order
         self._loader = loader
         self._feed: Optional[Feed] = feed
-        iter(feed)  # decides anew on the rank, for a loader that was made before its process group
+        iter(feed)  # determines the rank again: the process group may be newer than the loader
         self._left = len(feed) - batch
         self._jobs: "Deque[Job]" = deque()
 
@@ -123,7 +123,7 @@ class Order:
         return len(self.idle[-1])
 
     def _feed(self, epoch: int, batch: int) -> Feed:
-        """Returns a feed at a position: an idle one that stands there, or a new one."""
+        """Returns a feed at a position: an idle one that is there already, or a new one."""
         for feed in self.idle:
             if feed.position == (epoch, batch):
                 self.idle.remove(feed)

@@ -28,7 +28,7 @@ class NoDaemon(FeedError, ConnectionError):
 
 
 class DaemonGone(FeedError, ConnectionError):
-    """The daemon went away, and the feed could not be reopened or should not be (reconnect=False)."""
+    """The daemon ended, and the feed could not be reopened, or must not be (reconnect=False)."""
 
 
 class BadOption(FeedError, ValueError):
@@ -127,7 +127,7 @@ def translated(error: "_feed.Error", more: str = "") -> FeedError:
     """Returns the exception for an error of libfeed."""
     code, text = error.args
     kind = _BY_CODE.get(code, FeedError)
-    if kind in (BadOption, FeedError) and text.startswith("pipeline"):  # a value beyond its bounds has a code of its own
+    if kind in (BadOption, FeedError) and text.startswith("pipeline"):  # arguments out of bounds have a separate errno
         kind = BadPipeline
     if code == errno.ENOENT and text.startswith("dataset"):
         kind = NoDataset

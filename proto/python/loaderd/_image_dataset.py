@@ -40,7 +40,7 @@ _ELSEWHERE = {
 
 
 class DatasetWarning(UserWarning):
-    """An ImageDataset is used in a way that works, and that costs speed."""
+    """An ImageDataset is used in a way that works but is slow."""
 
 
 class Samples(List[Any]):
@@ -49,7 +49,7 @@ class Samples(List[Any]):
     def __init__(self, samples: Sequence[Any], plan: Plan, batch: Any = None) -> None:
         super().__init__(samples)
         self._plan = plan
-        self._batch = batch  # what the samples are views of; None if each is by itself
+        self._batch = batch  # the samples are views of it; None if each sample has its own memory
 
     def finish(self) -> Any:
         if self._batch is not None:
@@ -185,22 +185,22 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
             daemon=daemon, threads=threads, settings=settings,
         )  # fmt: skip
         self._facts: Optional[Facts] = None
-        # errors name source files, which the feeds then deliver; fields and values do not go together
+        # feeds deliver source names, for errors of transforms; fields and values cannot be combined
         self._keyed = self._transforms and KEY not in self._fields and not self._values
         if self._keyed and not fields:
             self._options["cut_values"] = True  # no name is too long
-        lane = self._lane(1, 0)  # refuses what is wrong with the arguments
+        lane = self._lane(1, 0)  # reports invalid arguments now
         self._samples, self._uuid = lane.feed.samples, lane.feed.uuid
         self._describe(lane.feed)
         self._begin()
         self._lanes.add(lane)
 
     def _describe(self, feed: Feed) -> None:
-        """Notes which columns are images and which have any number of rows."""
+        """Records which columns are images and which have any number of rows."""
         sections, ragged = feed._source.sections, feed._source.ragged
         for name in self._values:
             if name in _COLUMNS and sections[name][0] != _COLUMNS.index(name):
-                raise BadOption(f"values: {name!r} is also the name of what each sample has; rename the value, or use a Feed", 22)
+                raise BadOption(f"values: {name!r} is also the name of a standard column; rename the value, or use a Feed", 22)
         names = self._plan.names or {}
         self._plan = self._plan._replace(
             images=("image", *(name for name in self._values if name not in _COLUMNS and sections[name][1] == IMAGE_ROLE)),
@@ -208,7 +208,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
         )
 
     def _begin(self) -> None:
-        """Prepares what belongs to one process."""
+        """Initialises the state that is separate in each process."""
         self._lanes = Lanes(self._lane, self._samples)
         self._pool: Optional[Pool] = None
         self._lock = threading.Lock()
@@ -257,7 +257,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
 
     @property
     def facts(self) -> Facts:
-        """What is known of the dataset, as loaderd.dataset() returns it."""
+        """Facts about the dataset, as loaderd.dataset() returns them."""
         if self._facts is None:
             self._facts = facts_of(self.path, **{name: self._options[name] for name in ("socket", "daemon", "threads", "settings")})
         return self._facts
@@ -277,16 +277,16 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
         return self._uuid
 
     def set_epoch(self, epoch: int) -> None:
-        """Fixes the epoch that augmentation depends on, for all but loaderd.DataLoader's own iterators.
+        """Sets the epoch on which augmentation depends. Iterators of loaderd.DataLoader ignore it.
 
-        Without it, a loaderd.BatchSampler numbers its epochs, and each other request is augmented anew, as in torchvision.
+        By default, a loaderd.BatchSampler numbers its epochs, and each request from elsewhere gets a new augmentation, as in torchvision.
         """
         self._epoch = number("epoch", epoch, 64)
 
     # requests
 
     def _direct_epoch(self) -> int:
-        """Returns the epoch for a request that comes from no BatchSampler."""
+        """Returns the epoch for a request that does not come from a BatchSampler."""
         if self._epoch is not None:
             return self._epoch
         recent = None if self._recent is None else self._recent()
@@ -295,7 +295,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
         with self._lock:
             if self._direct is None:
                 info = data.get_worker_info()
-                # A worker begins with a number of its own in each epoch, from torch's generator.
+                # Each worker begins with a different number in each epoch, from torch's generator.
                 self._direct = 0 if info is None else seed_of(info.seed & (1 << 64) - 1, 0, 0, 0) >> 2
             self._direct += 1
             return _DIRECT | self._direct & (_DIRECT - 1)
@@ -337,7 +337,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
         return numbers
 
     def _here(self) -> None:
-        """Begins anew in another process than the one that opened the feeds."""
+        """Reinitialises in a process other than the one that opened the feeds."""
         if self._lanes.pid == os.getpid():
             return
         self._begin()
@@ -386,7 +386,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
     def _start(self, batch: Batch, request: Request, collate: bool) -> Job:
         """Hands a batch to the transforms."""
         if self._pool is None:
-            here = data.get_worker_info() is not None  # a worker, which may have no children, and is a process already
+            here = data.get_worker_info() is not None  # DataLoader workers are daemonic and cannot have children
             cpus = max(1, len(os.sched_getaffinity(0)) // local_ranks())
             workers = 1 if here else self._workers or cpus
             self._pool = Pool(self._plan, workers, self._processes and not here, self._processes and here, self._context)
@@ -407,7 +407,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
         self.__dict__.update(state)
         self.timings = Timings()
         self._begin()
-        self._lanes.pid = 0  # of no process: the first request warns where that is due
+        self._lanes.pid = 0  # no process: the first request reinitialises, and warns if necessary
 
     def close(self) -> None:
         """Closes the feeds and ends the transforms' threads or processes. Batches stay valid; the next request opens new feeds."""

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from ._sampler import Lists
     from ._transform import Job
 
-_WANTS_BEYOND_SLOTS = 2  # wanted ahead of free slots, so that the daemon knows what comes next when a slot becomes free
-JOBS_AHEAD = 2  # batches in the user's transform at a time
+_WANTS_BEYOND_SLOTS = 2  # batches wanted beyond the slots, so that the daemon can fill a slot as soon as it is free
+JOBS_AHEAD = 2  # maximum batches in the user's transform at a time
 _IDLE_MAX = 3
 
 
 class Request:
-    """A batch that is asked for: epoch and sample numbers. Equal requests give equal bytes."""
+    """A requested batch: epoch and sample numbers. Equal requests give equal bytes."""
 
     __slots__ = ("epoch", "samples")
 
@@ -37,7 +37,7 @@ class Request:
 
 
 class Lane:
-    """One wanted feed and the batches that it was asked for ahead. One thread at a time."""
+    """One wanted feed and the batches requested from it in advance. One thread at a time."""
 
     def __init__(
         self, feed: Feed, capacity: int, timings: Timings, start: "Optional[Callable[[Batch, Request, bool], Job]]"
@@ -48,17 +48,17 @@ class Lane:
         self.busy = False
         self._timings = timings
         self._start = None if start is None else weakref.WeakMethod(start)  # the dataset owns this lane
-        self._wanted: Deque[Request] = deque()  # asked of the feed
-        self._jobs: "Deque[Tuple[Request, Job]]" = deque()  # in the user's transform; older than those wanted
-        self._last = -1  # number of the newest list wanted
-        self._asked: Optional[int] = None  # number of the list asked for before
-        self._stride: Optional[int] = None  # from list to list: 1, or the number of processes that share them
+        self._wanted: Deque[Request] = deque()  # requested from the feed
+        self._jobs: "Deque[Tuple[Request, Job]]" = deque()  # in the user's transform; older than those in _wanted
+        self._last = -1  # number of the newest list that was requested
+        self._asked: Optional[int] = None  # number of the list that the consumer fetched last
+        self._stride: Optional[int] = None  # difference between successive list numbers: 1, or the number of processes that share the lists
         self._part: Optional[slice] = None
         self._returned = 0.0
 
     @property
     def idle(self) -> bool:
-        """True if no iteration needs what this lane has asked for."""
+        """True if no iteration needs the batches that this lane has requested."""
         owner = None if self.owner is None else self.owner()
         return not self.busy and (owner is None or owner.ended)
 
@@ -66,7 +66,7 @@ class Lane:
         self.forget()
         lane = weakref.ref(self)
 
-        def left(_: object) -> None:  # a loop that was left needs no transforms
+        def left(_: object) -> None:  # the loop was left, so nobody needs its transforms
             this = lane()
             if this is not None:
                 this._cancel()
@@ -79,7 +79,7 @@ class Lane:
         return self._stride
 
     def forget(self) -> None:
-        """Drops all that was asked for ahead."""
+        """Drops all batches requested in advance."""
         self._cancel()
         self._jobs.clear()
         if self._wanted:
@@ -102,7 +102,7 @@ class Lane:
     def fetch(self, request: Request, lists: "Optional[Lists]", number: int, part: Optional[slice]) -> "Any":
         """Returns the batch of a request: a Batch, or the finished Job if there is a transform.
 
-        lists, number and part tell where the request is in an iteration, so that the requests that follow can be made ahead.
+        lists, number and part are the request's position in an iteration, from which the following requests are predicted.
         """
         begun = time.perf_counter()
         self._timings.consumed(begun - self._returned if self._returned else 0.0)
@@ -141,7 +141,7 @@ class Lane:
         return job
 
     def _take(self, wait: bool, lists: "Optional[Lists]") -> Optional[Batch]:
-        """Returns the oldest batch wanted, or None if it is not there yet and `wait` is False."""
+        """Returns the oldest requested batch, or None if it has not arrived and `wait` is False."""
         begun = time.perf_counter()
         try:
             batch = self.feed.next(None if lists is None else lists.timeout) if wait else self.feed.next(0)
@@ -156,11 +156,11 @@ class Lane:
         return batch
 
     def _learn(self, lists: "Lists", number: int, part: Optional[slice]) -> None:
-        """Notes which of an iteration's lists this consumer asks for, and which part of each."""
+        """Records which of an iteration's lists this consumer fetches, and which part of each."""
         if self._asked is not None and number > self._asked:
             self._stride = number - self._asked
         elif self._stride is None and lists.taken == number + 1 and number == 0:
-            self._stride = 1  # the only list handed out so far; the second one shows whether that is right
+            self._stride = 1  # a guess from the only list so far; the second one corrects it
         self._asked = number
         self._part = part
 
@@ -176,7 +176,7 @@ class Lane:
             try:
                 self._want(Request(lists.epoch, samples))
             except (FeedError, TypeError, OverflowError):
-                return  # whoever asks for this list gets the error
+                return  # the request for this list itself raises the error
             self._last += self._stride
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class Lane:
 
 
 def scarce(feed: Feed) -> bool:
-    """True if the batches that exist leave the feed too few slots to work ahead."""
+    """True if batches in use leave the feed too few slots to work ahead."""
     slots = feed.slots
     return feed.held > slots - (1 if slots <= 4 else 2)
 
@@ -194,7 +194,7 @@ class Lanes:
     """The lanes of one ImageDataset in one process: opens them as needed, and reuses idle ones."""
 
     def __init__(self, open_lane: "Callable[[int, int], Lane]", samples: int) -> None:
-        self._samples = samples  # in the dataset
+        self._samples = samples  # samples of the dataset
         self._open = weakref.WeakMethod(open_lane)  # (capacity, slots) -> Lane; of the dataset, which owns this
         self._lock = threading.Lock()
         self._lanes: List[Lane] = []
@@ -202,7 +202,7 @@ class Lanes:
         self.pid = os.getpid()
 
     def take(self, lists: "Optional[Lists]", count: int) -> Lane:
-        """Returns a lane for a batch of `count` samples, which is the caller's until give()."""
+        """Returns a lane for a batch of `count` samples; the caller holds it until give()."""
         with self._lock:
             lane = self._bound(lists, count) or self._idle(lists, count)
             if lane is not None:
@@ -260,7 +260,7 @@ class Lanes:
         return lane
 
     def _surplus(self) -> List[Lane]:
-        """Takes the smallest idle lanes out of the list if there are many."""
+        """Removes the smallest idle lanes from the list if there are more than _IDLE_MAX, and returns them."""
         idle = sorted((lane for lane in self._lanes if lane.idle), key=lambda lane: lane.capacity)
         surplus = idle[: max(0, len(idle) - _IDLE_MAX)]
         self._lanes = [lane for lane in self._lanes if lane not in surplus]

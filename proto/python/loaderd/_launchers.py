@@ -1,4 +1,4 @@
-"""What launchers and frameworks know of this process: its rank, the number of ranks, and how many of them are on this machine."""
+"""Rank of this process, number of ranks, and number of ranks on this machine, according to launchers and frameworks."""
 
 import os
 import re
@@ -34,7 +34,7 @@ LAUNCHERS = (
 
 
 class Place(NamedTuple):
-    """A process's rank among `world`, and where that comes from; rank None is one that is not known yet."""
+    """A process's rank among `world`, and the source of these; rank is None if it is not known yet."""
 
     rank: Optional[int]
     world: int
@@ -85,7 +85,7 @@ def _started_by(launcher: Launcher) -> Optional[Place]:
 
 
 def environment() -> Optional[Place]:
-    """The place that the launcher has set in this process's environment; None without a launcher."""
+    """The place according to the launcher's environment variables; None without a launcher."""
     return next((place for place in map(_started_by, LAUNCHERS) if place is not None), None)
 
 
@@ -102,7 +102,7 @@ def group() -> Optional[Place]:
 
 
 def ray_train() -> Optional[Place]:
-    """The place among Ray Train's workers; its trainers that do not use PyTorch set no variables."""
+    """The place among Ray Train's workers. Its trainers without PyTorch set no variables."""
     train: Any = sys.modules.get("ray.train")
     if train is None:
         return None

@@ -27,7 +27,7 @@ _ELSEWHERE = {
 
 
 def _subset(dataset: Any) -> "Tuple[ImageDataset, Optional[Callable[[List[Any]], List[Any]]]]":
-    """Finds the ImageDataset within torch's Subsets, and what turns their sample numbers into its own."""
+    """Finds the ImageDataset within torch's Subsets, and the mapping from their sample numbers to its own."""
     if isinstance(dataset, ImageDataset):
         return dataset, None
     if isinstance(dataset, data.Subset):
@@ -46,14 +46,14 @@ def _subset(dataset: Any) -> "Tuple[ImageDataset, Optional[Callable[[List[Any]],
 
 
 class _Start:
-    """State of all that draws an epoch's order, at the epoch's beginning, from which the order can be drawn again."""
+    """State of the samplers and generators at the beginning of an epoch, from which its order can be drawn again."""
 
     def __init__(self, loader: "DataLoader") -> None:
         self.generators = [None if generator is None else generator.get_state() for generator in loader._generators()]
         sampler = loader._drawing()
         self.sampler_epoch = getattr(sampler, "epoch", None) if hasattr(sampler, "set_epoch") else None
         self.sampler = sampler.state_dict() if hasattr(sampler, "state_dict") and hasattr(sampler, "load_state_dict") else None
-        self.torch = torch.get_rng_state() if getattr(sampler, "generator", None) is None else None  # if the order is drawn from it
+        self.torch = torch.get_rng_state() if getattr(sampler, "generator", None) is None else None  # not needed if the sampler has its own generator
 
     def state(self, drawn: bool) -> Dict[str, Any]:
         return {**self.__dict__, "torch": self.torch if drawn else None}
@@ -77,7 +77,7 @@ class _Iterator:
         self._loader = loader
         self._lists = lists
         self._start = start
-        self._single = single  # batch_size=None: numbers give samples
+        self._single = single  # batch_size=None: yields single samples
         self.position = Position(lists.epoch, lists.taken)
 
     def __iter__(self) -> "_Iterator":
@@ -191,7 +191,7 @@ class DataLoader(data.DataLoader):  # type: ignore[misc]
         if by_daemon:
             assert batch_size is not None
             self._order = Order(base, batch_size, drop_last, slots)
-        self._epochs = Epochs()  # of a batch sampler that does not number them
+        self._epochs = Epochs()  # for a batch sampler that does not number them
         self._newest: Optional[Tuple[Position, _Start]] = None  # of the newest iterator
         self._resume: Optional[Dict[str, Any]] = None
 
@@ -208,7 +208,7 @@ class DataLoader(data.DataLoader):  # type: ignore[misc]
         return self.sampler if inner is None else inner
 
     def _generators(self) -> List[Any]:
-        """torch's generators that the order is drawn from; [None] for the global one."""
+        """The torch generators from which the order is drawn; [None] for the global one."""
         drawn = getattr(self._drawing(), "generator", None)
         return [self.generator] if drawn is None or drawn is self.generator else [self.generator, drawn]
 
@@ -231,7 +231,7 @@ class DataLoader(data.DataLoader):  # type: ignore[misc]
             return resumed
         start = _Start(self)
         lists = self._lists()
-        # torch's loader draws a seed for its workers here; without it, the generator's next order would be another one
+        # torch's loader draws a seed for its workers here; drawing it too keeps the generator's later orders equal to torch's
         torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         return self._made(lists, start)
 
@@ -241,7 +241,7 @@ class DataLoader(data.DataLoader):  # type: ignore[misc]
         return iterator
 
     def _take_resume(self) -> Optional[_Iterator]:
-        """Returns an iterator at the position that was loaded; None if there is none or another epoch begins."""
+        """Returns an iterator at the loaded position; None without one, or if another epoch begins."""
         state, self._resume = self._resume, None
         numbering = self._numbering()
         numbering.follow(self._drawing())
@@ -334,7 +334,7 @@ class DataLoader(data.DataLoader):  # type: ignore[misc]
 
 
 class _torch_state:
-    """Runs a block with another state of torch's global generator, which it leaves as it was. Does nothing for None."""
+    """Runs a block with another state of torch's global generator, and restores the old one. Does nothing for None."""
 
     def __init__(self, state: Any) -> None:
         self._state = state

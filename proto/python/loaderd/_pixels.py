@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, Sequence, Tuple
 from ._schema import Value, shape_fits, shape_text
 
 _SIDE_MAX = (1 << 16) - 1
-_PIL_FORMATS = {"L": "B", "P": "B", "RGB": "B", "I;16": "H", "I": "i", "F": "f"}  # formats of elements by PIL's modes
+_PIL_FORMATS = {"L": "B", "P": "B", "RGB": "B", "I;16": "H", "I": "i", "F": "f"}  # PIL mode -> struct format of its elements
 
 
 class Pixels(NamedTuple):
-    """An image, a mask or a raster that is to be encoded."""
+    """An image, a mask or a raster to encode."""
 
     value: Value
     data: bytes  # file of an image, or pixels
@@ -37,7 +37,7 @@ def _is_file(given: Any) -> bool:
 
 
 def _view(given: Any, what: str) -> memoryview:
-    if hasattr(given, "detach"):  # a tensor of PyTorch
+    if hasattr(given, "detach"):  # a PyTorch tensor
         given = given.detach().cpu().numpy()
     try:
         return memoryview(given)
@@ -51,7 +51,7 @@ def _check_sides(shape: Sequence[int]) -> None:
 
 
 def _rgb(given: Any) -> Tuple[bytes, Tuple[int, int, int]]:
-    """Copies pixels of an image u8[h,w,3], which may be grey."""
+    """Copies the pixels of an image u8[h,w,3]; accepts grey ones too."""
     if _is_pil(given):
         given = given if given.mode in ("L", "RGB") else given.convert("RGB")
         return given.tobytes(), (given.height, given.width, len(given.getbands()))
@@ -69,7 +69,7 @@ def _rgb(given: Any) -> Tuple[bytes, Tuple[int, int, int]]:
 
 
 def _open(data: bytes) -> Any:
-    """Reads a file of a mask or a raster with PIL, which keeps palettes' indices and 16 bits."""
+    """Reads a file of a mask or a raster with PIL, which keeps palette indices and 16 bits."""
     try:
         import io
 
@@ -90,7 +90,7 @@ def _check_range(low: int, high: int, value: Value) -> None:
 
 
 def _of_pil(image: Any, value: Value) -> Tuple[str, bytes]:
-    """The format and the pixels of a PIL image. Older versions read PNGs of 16 bits with pixels of 32, which become those of the element."""
+    """The format and the pixels of a PIL image. Older versions of PIL read 16-bit PNGs as 32-bit pixels; converts these to the element."""
     element, data = _PIL_FORMATS.get(image.mode, image.mode), image.tobytes()
     if image.mode != "I" or value.is_real:
         return element, data
@@ -100,7 +100,7 @@ def _of_pil(image: Any, value: Value) -> Tuple[str, bytes]:
 
 
 def _cast(given: Any, value: Value) -> Any:
-    """Converts an array of NumPy to the element, if that changes no number of it."""
+    """Converts a NumPy array to the element if that changes no value."""
     kind = {"u8": "uint8", "u16": "uint16", "i16": "int16", "i32": "int32", "f32": "float32"}[value.element]
     if not hasattr(given, "astype") or given.dtype == kind:
         return given
@@ -132,7 +132,7 @@ def _raster(given: Any, value: Value) -> Tuple[bytes, Tuple[int, int, int]]:
 
 
 def prepare(value: Value, given: Any) -> Pixels:
-    """Copies an image, a mask or a raster. ValueError says what is wrong with it; OSError comes from reading a file."""
+    """Copies an image, a mask or a raster. Raises ValueError for unsuitable pixels, OSError if a file cannot be read."""
     if isinstance(given, str):
         raise ValueError("it is a text; give a path as pathlib.Path")
     if isinstance(given, os.PathLike):

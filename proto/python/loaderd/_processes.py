@@ -15,7 +15,7 @@ class WorkerTraceback(Exception):
 
 
 class WorkerEnded(Exception):
-    """A worker process ended by itself; the argument is its exit status."""
+    """A worker process ended unexpectedly; the argument is its exit status."""
 
 
 def pack_error(error: BaseException) -> Tuple[bytes, str]:
@@ -36,9 +36,9 @@ def unpack_error(pickled: bytes, text: str) -> BaseException:
 
 
 def message_comes(connection: Any) -> bool:
-    """Waits, in a worker process, for a message or the end of the connection. Returns False if the process that started it ends first.
+    """Waits, in a worker process, for a message or the end of the connection. Returns False if the parent ends first.
 
-    That process need not be the one of getppid(), which is a server with the start method forkserver.
+    getppid() is not always the parent: with the start method forkserver it is the fork server.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -63,7 +63,7 @@ def _main(connection: Any, others: List[Any], function: Callable[[Any], Any]) ->
 class _Worker:
     """A worker process, as its parent sees it.
 
-    Unless the program has chosen another start method, it is forked, so that functions need not be ones that pickle can name.
+    It is forked unless the program has chosen another start method, so functions need not be picklable.
     """
 
     def __init__(self, function: Callable[[Any], Any], others: List[Any]) -> None:
@@ -72,7 +72,7 @@ class _Worker:
         self._process = context.Process(target=_main, args=(theirs, [*others, self.connection], function), name="loaderd map", daemon=True)
         self._process.start()
         theirs.close()
-        self.waiting = 0  # items sent of which the result has not been received
+        self.waiting = 0  # items sent whose results have not been received
 
     def send(self, item: Any) -> None:
         try:
@@ -104,7 +104,7 @@ class _Worker:
 def ordered_map(function: Callable[[Any], Any], items: Iterable[Any], count: int, ahead: int) -> Iterator[Any]:
     """Yields function(item) of every item, in order, from `count` worker processes.
 
-    Each worker holds up to `ahead` items: 1 unless all items are small, since two processes that send each other more than a pipe holds
+    Each worker holds up to `ahead` items. Only small items allow more than 1: two processes that send each other more than a pipe holds
     would wait for each other. Raises what the function raised, with WorkerTraceback as its cause, or WorkerEnded; what `items` raised
     comes after the results of the items before.
     """

@@ -20,10 +20,10 @@ def as_tensor(array: "NDArray[Any]") -> "Tensor":
 
 
 class Ragged:
-    """The rows that each sample of a batch has of one value, such as its boxes: copies, which hold no batch.
+    """The rows of one value, such as boxes, of each sample in a batch. Copies, which do not keep the batch.
 
-    ragged[i] has the rows of sample i, and so has each item of list(). `values` has the rows of all samples, one behind another: those of
-    sample i are values[offsets[i]:offsets[i + 1]].
+    ragged[i] and list()[i] are the rows of sample i. `values` has the rows of all samples, concatenated; those of sample i are
+    values[offsets[i]:offsets[i + 1]].
     """
 
     __slots__ = ("values", "offsets")

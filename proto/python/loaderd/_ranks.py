@@ -12,7 +12,7 @@ Number = Union[int, Literal["auto"], None]
 
 
 class RankWarning(UserWarning):
-    """A feed was opened in one process of several without rank and world, or gives some ranks a batch less than others."""
+    """A feed was opened without rank and world in one process of several, or gives some ranks fewer batches than others."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Part(NamedTuple):
     rank: int
     world: int
     warning: str = ""  # for the user
-    unknown: str = ""  # not empty if `rank` is a guess: says why
+    unknown: str = ""  # the reason if `rank` is a guess; else empty
 
 
 def is_given(rank: Number, world: Number) -> bool:
-    """Returns True if both are numbers, so that nothing that this process knows of its rank matters."""
+    """Returns True if both are numbers, so that launchers and frameworks do not matter."""
     return all(value not in (None, "auto") for value in (rank, world))
 
 
@@ -113,7 +113,7 @@ def _given(rank: Number, world: Number, here: RankInfo) -> Part:
 
 
 def resolve(rank: Number, world: Number) -> Part:
-    """Combines a feed's arguments with what this process knows of its rank by now."""
+    """Combines a feed's arguments with the rank as far as it is known now."""
     for name, value in (("rank", rank), ("world", world)):
         if isinstance(value, str) and value != "auto":
             raise BadOption(f'{name}: {value!r} is neither a whole number nor "auto"', 22)
@@ -125,7 +125,7 @@ def resolve(rank: Number, world: Number) -> Part:
 
 
 def uneven_ranks(samples: int, batch_size: int, world: int, repeats: int) -> Optional[str]:
-    """Returns a warning if only some ranks get a part of the last batch of an epoch, when all deliver what they get."""
+    """Returns a warning if the last batch of an epoch, when delivered incomplete, has samples for only some of the ranks."""
     left = samples * repeats % (batch_size * world)
     if left == 0 or left >= world:
         return None

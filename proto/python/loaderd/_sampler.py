@@ -1,4 +1,4 @@
-"""BatchSampler: torch's, with lists of sample numbers that can be read ahead of their use."""
+"""BatchSampler: like torch's, but its lists of sample numbers can be read ahead."""
 
 import itertools
 from collections import deque
@@ -12,7 +12,7 @@ Mapping = Callable[[List[Any]], List[Any]]
 
 
 def call_set_epoch(sampler: Any, epoch: int) -> None:
-    """Calls the sampler's set_epoch(), as DistributedSampler has it, if there is one."""
+    """Calls the sampler's set_epoch() if it has one, as DistributedSampler does."""
     method = getattr(sampler, "set_epoch", None)
     if method is not None:
         method(epoch)
@@ -26,12 +26,12 @@ def _length(sampler: Any) -> Optional[int]:
 
 
 class BatchList(List[int]):
-    """The sample numbers of one batch: an ordinary list that also knows where it comes from.
+    """The sample numbers of one batch: a list with its position in the iteration.
 
-    lists   the iteration that made it, None after pickling; gives the lists that follow
+    lists   the iteration that made it, which has the following lists too; None after pickling
     number  its number in the iteration, from 0
     epoch   the epoch for the augmentation's seed
-    part    the slice that it is of the iteration's list, None for the whole one
+    part    the slice of the iteration's list that it contains, None for all of it
     """
 
     __slots__ = ("lists", "number", "epoch", "part")
@@ -62,20 +62,20 @@ class BatchList(List[int]):
 
 
 class Source:
-    """What Lists reads: groups of samples. pull() is called for one list after the other."""
+    """Source of Lists: groups of samples. Each pull() returns the next group."""
 
-    single = False  # the group pulled last was one number, not a list
+    single = False  # the last group was one number, not a list
 
     def pull(self, ahead: bool) -> Optional[List[Any]]:
         """Returns the next list, or None.
 
-        With ahead=True it makes the sampler draw nothing from a random generator that it would not draw for a consumer without
-        look-ahead; None then means that only the consumer itself may go on.
+        With ahead=True, the sampler draws no random numbers that it would not have drawn without look-ahead. None then means that
+        only the consumer's own request may continue.
         """
         raise NotImplementedError
 
     def used(self, samples: List[Any]) -> None:
-        """Does what pull(ahead=True) left undone for a list that is handed out now."""
+        """Completes a list from pull(ahead=True) when it is handed out."""
 
 
 class Groups(Source):
@@ -86,7 +86,7 @@ class Groups(Source):
         self._batch_size = batch_size
         self._drop_last = drop_last
         self._items: Optional[Iterator[Any]] = None  # made late: some samplers draw random numbers in __iter__()
-        self._left: Optional[int] = None  # items up to the sampler's end, if it tells its length
+        self._left: Optional[int] = None  # items that the sampler still has, if it has a length
         self._ended = False
 
     def pull(self, ahead: bool) -> Optional[List[Any]]:
@@ -95,7 +95,7 @@ class Groups(Source):
             self._left = _length(self._sampler)
         count = self._batch_size
         if ahead and self._left is not None:
-            # A sampler may draw numbers when it finds its end, RandomSampler does: only the consumer goes there.
+            # Samplers such as RandomSampler draw random numbers when they reach their end: only the consumer's request goes there.
             count = min(count, self._left)
         if self._ended or count == 0 or (ahead and self._drop_last and count < self._batch_size):
             return None
@@ -115,7 +115,7 @@ class Groups(Source):
 
 
 class Given(Source):
-    """The lists of a batch sampler of another class, or numbers as lists of one. Not the last one ahead: to make it may find the end."""
+    """The lists of a batch sampler of another class, or numbers as lists of one. Does not read the last one ahead, which may reach the end."""
 
     def __init__(self, batches: Items) -> None:
         self._batches = batches
@@ -138,10 +138,10 @@ class Given(Source):
 
 
 class Lists(Iterator[BatchList]):
-    """One iteration over the lists of an epoch. The consumer takes them in turn; peek() shows those to come.
+    """One iteration over the lists of an epoch. The consumer takes them in order; peek() returns later ones.
 
     epoch       for the augmentation's seed
-    mapping     turns a list of the sampler into sample numbers of the ImageDataset, None if they are that; for torch's Subset
+    mapping     converts the sampler's numbers to those of the ImageDataset, for torch's Subset; None if they are the same
     batch_size  the largest list expected, 0 if unknown
     slots       ring slots that the consumer asks for, 0 for the daemon's choice
     timeout     seconds to wait for a batch, None for the dataset's
@@ -159,12 +159,12 @@ class Lists(Iterator[BatchList]):
         self.adopted = False  # an ImageDataset has set the epoch
         self._source = source
         self._mapping = mapping
-        # Pulled from the source and not handed out: as pulled, and mapped once peeked at. Plain lists, which make no cycle.
+        # Pulled but not yet handed out: (list, mapped list or None before peek()). Plain lists, because BatchLists would form a reference cycle.
         self._ahead: Deque[Tuple[List[Any], Optional[List[Any]]]] = deque()
 
     @property
     def single(self) -> bool:
-        """True if the newest list stands for one number."""
+        """True if the newest list is a single number."""
         return self._source.single
 
     def _mapped(self, samples: List[Any]) -> List[Any]:
@@ -179,7 +179,7 @@ class Lists(Iterator[BatchList]):
         return BatchList(self._mapped(samples), self, self.taken - 1, self.epoch)
 
     def at_end(self) -> bool:
-        """Finds out whether no list follows, as the consumer does."""
+        """Returns True if no list follows. Reaches the sampler's end as the consumer would."""
         if not self._ahead and not self.ended:
             pulled = self._source.pull(ahead=False)
             if pulled is None:
@@ -189,7 +189,7 @@ class Lists(Iterator[BatchList]):
         return not self._ahead
 
     def peek(self, number: int) -> Optional[List[Any]]:
-        """Returns list `number`, which the caller does not change, or None if it was handed out or cannot be read ahead."""
+        """Returns list `number`, which the caller must not change, or None if it was handed out or cannot be read ahead."""
         if number < self.taken:
             return None
         while self.taken + len(self._ahead) <= number:
@@ -205,19 +205,19 @@ class Lists(Iterator[BatchList]):
 
 
 def source_of(batches: Items) -> Source:
-    """Returns the lists of any batch sampler, without a call of its __iter__()."""
+    """Returns the lists of any batch sampler without calling its __iter__()."""
     if type(batches) in (data.BatchSampler, BatchSampler):
         return Groups(batches.sampler, batches.batch_size, batches.drop_last)  # type: ignore[attr-defined]
     return Given(batches)
 
 
 class Epochs:
-    """Numbers the iterations: each begins the next epoch, unless set_epoch() named one."""
+    """Numbers the iterations: each begins the next epoch, unless set_epoch() has set another."""
 
     def __init__(self) -> None:
         self.next = 0
-        self.named: Optional[int] = None  # set_epoch()'s, until an iteration begins
-        self._of_sampler = 0  # the sampler's epoch when seen last
+        self.named: Optional[int] = None  # from set_epoch(), until an iteration begins
+        self._of_sampler = 0  # the sampler's epoch when last read
 
     def set(self, epoch: int) -> None:
         self.next = self.named = index(epoch)
@@ -226,7 +226,7 @@ class Epochs:
         self.next, self.named = epoch, None
 
     def follow(self, sampler: Any) -> None:
-        """Takes over the epoch of a sampler whose own set_epoch() was called, as DistributedSampler's."""
+        """Adopts the sampler's epoch if its own set_epoch(), such as DistributedSampler's, was called."""
         epoch = getattr(sampler, "epoch", None)
         if isinstance(epoch, int) and hasattr(sampler, "set_epoch") and epoch != self._of_sampler:
             self._of_sampler = epoch
@@ -239,7 +239,7 @@ class Epochs:
 
 
 class Position:
-    """Where an iteration is: its epoch and the batches that it has handed out. Outlives the iterator."""
+    """Position of an iteration: epoch and number of batches handed out. Outlives the iterator."""
 
     def __init__(self, epoch: int, batches: int) -> None:
         self.epoch = epoch
@@ -247,10 +247,10 @@ class Position:
 
 
 class BatchSampler(data.BatchSampler):  # type: ignore[misc]
-    """torch.utils.data.BatchSampler whose lists ImageDataset reads ahead, so that batches are made before they are asked for.
+    """torch.utils.data.BatchSampler whose lists ImageDataset reads ahead, so that batches are made before they are requested.
 
     sampler     yields sample numbers; any iterable
-    batch_size  samples of a list
+    batch_size  samples per list
     drop_last   whether to drop an incomplete last list
 
     It yields the same lists as torch's. Each list also carries the epoch and its number, and survives in what frameworks build

@@ -1,4 +1,4 @@
-"""The schema of a dataset to write, and how the values of a sample become bytes."""
+"""The schema of a dataset to write, and the conversion of a sample's values to bytes."""
 
 import json
 import os
@@ -17,8 +17,8 @@ Stored = Union[int, float, bytes]
 _SPARSE = 1  # enum schema_flag
 # enum schema_store
 IN_INDEX, IN_IMAGES, IN_COLUMN, IN_LABEL, IN_SOURCE, IN_NUMBER = range(1, 7)
-_ELEMENTS = {"u8": 1, "f32": 4, "u16": 5, "i16": 6, "i32": 7}  # enum packimg_element, of rasters
-_FORMATS = {"u8": "B", "u16": "H", "i16": "h", "i32": "i", "i64": "q", "u64": "Q", "f16": "e", "f32": "f", "f64": "d"}  # of struct
+_ELEMENTS = {"u8": 1, "f32": 4, "u16": 5, "i16": 6, "i32": 7}  # elements of rasters: enum packimg_element
+_FORMATS = {"u8": "B", "u16": "H", "i16": "h", "i32": "i", "i64": "q", "u64": "Q", "f16": "e", "f32": "f", "f64": "d"}  # format characters of struct
 _KEY_MAX = (1 << 16) - 1  # bytes, PACKIMG_SOURCE_MAX
 _BF16_INFINITY, _BF16_NAN = 0x7F80, 0x7FC0
 _REALS = ("f16", "bf16", "f32", "f64")
@@ -48,7 +48,7 @@ class Value(NamedTuple):
 
     @property
     def is_rgb(self) -> bool:
-        """An image as files of images have it; all others are rasters."""
+        """True for 8-bit RGB, the pixels of ordinary image files; other images are stored as rasters."""
         return self.role == "image" and self.element == "u8" and len(self.shape) == 3 and self.shape[2] == 3
 
     @property
@@ -57,7 +57,7 @@ class Value(NamedTuple):
 
     @property
     def bounds(self) -> Tuple[int, int]:
-        """The least integer, and the first that is too large. Classes are -1, for none, or a number."""
+        """The range of an integer element: minimum, and maximum + 1. Class numbers begin at -1, which means none."""
         low, high = _BOUNDS[self.element]
         return (max(low, -1), min(high, 1 << 24)) if self.role == "class" else (low, high)
 
@@ -66,7 +66,7 @@ class Value(NamedTuple):
         return self.element in _REALS
 
     def rows(self, stored: Stored) -> int:
-        """The number of rows in a value that is stored in a field."""
+        """Number of rows in the stored bytes of a value."""
         if not self.shape or self.shape[0] or not isinstance(stored, bytes):
             return 1
         size = 2 if self.element == "bf16" else struct.calcsize(f"<{self.format}")
@@ -80,12 +80,12 @@ class Value(NamedTuple):
 
     @property
     def format(self) -> str:
-        """The format of an element, as struct and memoryview name it."""
+        """Format character of an element for struct and memoryview."""
         return _FORMATS[self.element]
 
 
 def parse(schema: Text, extension: Any) -> Tuple[List[Value], str]:
-    """Parses a schema: a text of a line for each value, or {name: the rest of its line}. Returns the values and the canonical text."""
+    """Parses a schema: text with a line for each value, or {name: rest of the line}. Returns the values and the canonical text."""
     text = schema if isinstance(schema, str) else "\n".join(f"{_quoted(name)}: {rest}" for name, rest in schema.items())
     try:
         rows, canonical = extension.schema(text)
@@ -95,7 +95,7 @@ def parse(schema: Text, extension: Any) -> Tuple[List[Value], str]:
 
 
 def states(schema: Text, name: str) -> bool:
-    """True if the schema as it was given has a line for the value."""
+    """True if the user's schema has a line for the value."""
     lines = [*schema] if not isinstance(schema, str) else [line.split(":")[0].strip() for line in schema.splitlines()]
     return name in lines or _quoted(name) in lines
 
@@ -105,13 +105,13 @@ def _quoted(name: str) -> str:
 
 
 def is_implied(values: Sequence[Value]) -> bool:
-    """True for an image, label and key: what a file without a schema has."""
+    """True if the values are those of a file without a schema: image, label and key."""
     return all(value.is_rgb if value.store == IN_INDEX else value.store != IN_COLUMN and not value.has_pixels for value in values)
 
 
 def integer(value: Any, bounds: Tuple[int, int]) -> int:
     if not hasattr(value, "__index__") and hasattr(value, "__float__") and float(value).is_integer():
-        value = int(value)  # a float, also of NumPy
+        value = int(value)  # a Python or NumPy float
     try:
         whole: int = index(value)
     except TypeError:
@@ -143,7 +143,7 @@ def text(value: Any) -> bytes:
 
 
 def key(value: Any) -> bytes:
-    """The bytes of a sample's name. Names of files that are not UTF-8 are as os.fsdecode() gives them."""
+    """The bytes of a sample's name. File names that are not UTF-8 are in the form of os.fsdecode()."""
     if not isinstance(value, str):
         raise ValueError("it is not a text")
     if "\0" in value:
@@ -165,7 +165,7 @@ def _json(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Converts arrays and scalars of NumPy for json.dumps()."""
+    """Converts NumPy arrays and scalars for json.dumps()."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"a {type(value).__name__} is not a number, text, list or dictionary")
@@ -209,7 +209,7 @@ def _flatten(nested: Any, into: List[Any], depth: int = 0) -> List[int]:
 
 
 def _bf16(number: float) -> int:
-    """The bits of the nearest bfloat16. OverflowError if that is infinite and the number is not."""
+    """Rounds to bfloat16 and returns its bits. OverflowError if a finite number becomes infinite."""
     if isnan(number):
         return _BF16_NAN
     bits: int
@@ -221,7 +221,7 @@ def _bf16(number: float) -> int:
 
 
 def _packed(numbers: Sequence[Any], value: Value) -> bytes:
-    """The little-endian bytes of numbers, each checked."""
+    """Checks numbers and returns their little-endian bytes."""
     if value.is_real:
         try:
             reals = [_real(number) for number in numbers]
@@ -234,8 +234,8 @@ def _packed(numbers: Sequence[Any], value: Value) -> bytes:
 
 
 def _numbers(given: Any, value: Value) -> bytes:
-    """The bytes of a vector, a matrix or a list of rows: of nested lists, or of an array."""
-    if hasattr(given, "detach"):  # a tensor of PyTorch
+    """The bytes of a vector, a matrix or a list of rows, from nested lists or an array."""
+    if hasattr(given, "detach"):  # a PyTorch tensor
         given = given.detach().cpu().numpy()
     if value.element != "bf16" and value.role != "class" and not isinstance(given, (list, tuple)) and sys.byteorder == "little":
         try:
@@ -252,7 +252,7 @@ def _numbers(given: Any, value: Value) -> bytes:
 
 
 def convert(value: Value, given: Any) -> Stored:
-    """Converts a value that is stored in a field; ValueError says what is wrong with it."""
+    """Converts a value that is stored in a field. Raises ValueError with the fault if it is invalid."""
     if value.role in _CONVERSIONS:
         return _CONVERSIONS[value.role](given)
     if value.shape:

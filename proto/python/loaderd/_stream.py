@@ -1,4 +1,4 @@
-"""The open stream of a feed: opened at a position, moved to another one, and registered with a device."""
+"""The open stream of a feed: opens it at a position, moves it to others, and registers its memory with a device."""
 
 import gc
 import logging
@@ -21,9 +21,9 @@ _OPEN_TIMEOUT_MS = 0  # libfeed's default
 _RECONNECT_S = 60.0  # libfeed's default
 _RELEASE_POLL_S = 0.001  # between two attempts to get a batch that another thread has released
 _REOPEN_POLL_S = 0.05  # between two attempts to reach the next daemon
-_QUOTA_S = 5.0  # the memory of the stream before may not have been freed yet
-_PRIVATE = "@loaderd-"  # how sockets of private daemons begin
-_DYING_S = 1.0  # a process closes its sockets some time before it has exited
+_QUOTA_S = 5.0  # time for the daemon to free the previous stream's memory
+_PRIVATE = "@loaderd-"  # prefix of the sockets of private daemons
+_DYING_S = 1.0  # maximum time between closing the sockets and the exit of a dying process
 _HOLDERS = (
     " batch.images, batch.torch() and batch.buffer() are views that hold a batch, and so do arrays and tensors made from these without a "
     "copy; batch.labels, samples, flags and fields are copies that hold none."
@@ -31,18 +31,18 @@ _HOLDERS = (
 
 
 class Source:
-    """The one open stream of a feed. A position is (epoch, batch); moving opens another stream in place of this one."""
+    """The open stream of a feed. A position is (epoch, batch); moving to another one replaces the stream."""
 
     def __init__(self, address: Optional[str], daemon: Optional[Daemon], options: Options, position: Tuple[int, int]) -> None:
         self.address = address
         self.daemon = daemon
         self.options = options
         self.closed = False
-        self.closed_by = ""  # why a stream that could not be moved is closed
+        self.closed_by = ""  # reason, if the stream was closed because it could not be moved
         self._owner = os.getpid()
         self._in_flight: Deque[Tuple[Any, _feed.Slot]] = deque()
         self._pinned: Optional[int] = None
-        self._reconnects_before = 0  # of the streams before this one
+        self._reconnects_before = 0  # sum over the previous streams
         self._open(position)
 
     def _open(self, position: Tuple[int, int]) -> None:
@@ -81,7 +81,7 @@ class Source:
 
     @property
     def is_outdated(self) -> bool:
-        """True if the options have another rank or world than the open stream."""
+        """True if rank or world in the options differ from those of the open stream."""
         return self._part != (self.options["rank"], self.options["world"])
 
     @property
@@ -96,7 +96,7 @@ class Source:
         return self._stream.fileno()
 
     def move(self, position: Tuple[int, int]) -> None:
-        """Opens the stream again, at a position and with what `options` are by now. Waits for the daemon as a reconnect does."""
+        """Reopens the stream at a position, with the current `options`. Waits for the daemon like a reconnect."""
         if not self.is_ours:
             raise WrongProcess(f"this feed was opened in another process; open it in the one that reads from it. {NO_DATALOADER}", 10)
         pinned = self._pinned is not None
@@ -114,7 +114,7 @@ class Source:
     def _open_patiently(self, position: Tuple[int, int]) -> None:
         begin = time.monotonic()
         limit_ms = self.options["reconnect_timeout_ms"]
-        is_private = self.address is not None and self.address.startswith(_PRIVATE)  # libfeed has started it again, or says why not
+        is_private = self.address is not None and self.address.startswith(_PRIVATE)  # libfeed has restarted it, or reports why it cannot
         limit = float("inf") if limit_ms == FOREVER else limit_ms / 1000 or _RECONNECT_S
         while True:
             passed = time.monotonic() - begin
@@ -150,7 +150,7 @@ class Source:
         return self._next_after_release(timeout_ms, failure)
 
     def _next_after_release(self, timeout_ms: int, failure: FeedError) -> "Optional[_feed.Slot]":
-        """Gets a batch although all are held: by copies in progress, by garbage, or by other threads, which will release one."""
+        """Gets a batch although all slots are held: waits for a copy, the garbage collector or another thread to release one."""
         if self._in_flight:
             self._in_flight[0][0].synchronize()
             self._drop_finished()
@@ -171,7 +171,7 @@ class Source:
             time.sleep(_RELEASE_POLL_S)
 
     def note_reconnect(self) -> None:
-        """Replaces the registration with CUDA, since a reconnect has replaced the ring memory."""
+        """Registers the new ring memory with CUDA after a reconnect."""
         _logger.warning("%s", self._stream.reconnect_text())
         self.info = self._stream.info()
         if self._pinned is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Epoch:
-    """Iterator over a feed's batches up to the end of an epoch, or, in a wanted feed, up to the last batch that is wanted."""
+    """Iterator over a feed's batches to the end of the epoch, or over the requested batches of a wanted feed."""
 
     def __init__(self, feed: "Feed") -> None:
         self._feed = feed
@@ -52,7 +52,7 @@ class Feed:
     Each `for` loop over a Feed, and each iter(feed), is an epoch: the first one begins at the position given here or to
     load_state_dict(), which may be in the middle of an epoch, and every later one at the first batch of the next epoch, even if the
     loop before was left early. set_epoch() and reset() choose another epoch. next(feed) takes batches outside of loops, across the
-    ends of epochs; a first loop continues behind them. `epoch_end` ends the feed for good.
+    ends of epochs; a first loop continues after them. `epoch_end` ends the feed for good.
 
     dataset      path of a .pimg file or set of shards
     pipeline     transforms applied to each image, see loaderd(1); "" delivers stored pixels, which must have equal size
@@ -150,10 +150,10 @@ class Feed:
         self._empty = epoch_end is not None and epoch_end == 0  # 0 means unlimited to the daemon
         self._timeout_ms = milliseconds("timeout", timeout)
         self._given = rank, world
-        self._decided = is_given(rank, world)  # set once the rank can change no more
+        self._decided = is_given(rank, world)  # the rank can no longer change
         self._follows = not self._decided
-        self._agreed: Optional[Place] = None  # the group's place that was last compared with this feed's
-        self._warnings: Set[str] = set()  # given so far
+        self._agreed: Optional[Place] = None  # the group's place at the last comparison with this feed's
+        self._warnings: Set[str] = set()  # already issued
         part = resolve(rank, world)
         if not self._wanted:
             self._warn(part.warning, RankWarning)
@@ -185,14 +185,14 @@ class Feed:
         self._iterators = 0  # number created so far
         self._begun = False  # an iterator has taken a batch since the position was set
         self._taken: Optional[int] = None  # epoch of the last batch taken since then
-        self._pending: Optional[Tuple[int, int]] = None  # position at which the next loop begins, if not at the stream's
-        self._loaded: Optional[Tuple[int, int]] = None  # by load_state_dict(): epoch, and number of samples of it that all ranks have had
-        self._left = 0  # batches wanted and not handed out
+        self._pending: Optional[Tuple[int, int]] = None  # where the next loop begins; None: at the stream's position
+        self._loaded: Optional[Tuple[int, int]] = None  # from load_state_dict(): epoch, and the samples of it that all ranks have received
+        self._left = 0  # requested batches not yet handed out
         self._source = Source(address, private, self._options, position)
         # a feed that asks for other values does not use the label
         self._reads_labels = not values or any(number == LABELS and name in values for name, (number, _) in self._source.sections.items())
-        self._warned = False  # has warned of a sample without a label
-        self._start = self._source.position  # the position that was set last
+        self._warned = False  # has warned about a missing label
+        self._start = self._source.position  # the last position set
         self._warn_of_uneven_ranks()
 
     def _warn(self, message: Optional[str], category: Type[Warning]) -> None:
@@ -206,22 +206,22 @@ class Feed:
             self._warn(uneven_ranks(self.samples, options["batch_size"], options["world"], options["repeats"]), RankWarning)
 
     def _step(self) -> int:
-        """Samples that a batch of all ranks takes."""
+        """Number of samples in a batch of all ranks together."""
         return self._options["batch_size"] * max(1, self._options["world"])
 
     def _follow(self) -> None:
-        """Takes over rank and world as they are known by now."""
+        """Updates rank and world to what is known now."""
         part = resolve(*self._given)
         self._warn(part.warning, RankWarning)
         self._options["rank"], self._options["world"] = part.rank, part.world
 
     def _stand_at(self, position: Optional[Tuple[int, int]]) -> None:
-        """Moves the stream to a position, or, given None, leaves it where it is; in both cases with the rank that is known by now."""
+        """Moves the stream to a position (None: keeps the current one), with the rank as it is known now."""
         source = self._source
         if not self._decided and source.is_ours:
             self._follow()
         if source.closed and not source.closed_by:
-            return  # by close(): taking a batch raises
+            return  # closed by close(): taking a batch raises
         if position is None:
             position = source.position
             if self._loaded is not None and source.is_outdated:
@@ -233,7 +233,7 @@ class Feed:
             self._warn_of_uneven_ranks()
 
     def _decide(self) -> None:
-        """Decides on the rank at the first batch, and afterwards compares it with that of the process group."""
+        """Determines the rank at the first batch; later compares it with that of the process group."""
         if not self._source.is_ours:
             return  # taking a batch raises
         if not self._decided:
@@ -258,7 +258,7 @@ class Feed:
         """Begins an epoch: at the position that was set, or, if a loop has taken batches since, at the first batch of the next epoch.
 
         A feed has one position: only its latest iterator is valid. Older ones, and ones made before load_state_dict(), raise
-        FeedError, as do ones made before reset(). After a loop that was left early the feed is opened again at its new position; its
+        FeedError, as do ones made before reset(). After a loop that was left early the feed is reopened at its new position; its
         batches remain valid. A wanted feed's iterator yields the batches that are wanted, until there are none left.
         """
         if not self._wanted:
@@ -324,13 +324,13 @@ class Feed:
     def reset(self) -> None:
         """Begins the next loop with the first batch of the same epoch: that of the last batch taken, else that of the position.
 
-        The feed decides anew on its rank, unless that was given as numbers.
+        The feed determines its rank again, unless it was given as numbers.
         """
         if self._wanted:
             refuse("reset", self._wanted)
         self._pending = (self.position[0] if self._taken is None else self._taken), 0
         self._decided = not self._follows
-        self._iterators += 1  # an older iterator would go on as another rank
+        self._iterators += 1  # older iterators would continue with the old rank
 
     def want(self, epoch: int, samples: "Union[Sequence[int], NDArray[Any], Tensor]") -> None:
         """Asks for a batch of these samples, 1 to batch_size of them, in this order; next(feed) returns batches in the order of want().
@@ -345,14 +345,14 @@ class Feed:
         self._left += 1
 
     def forget(self) -> None:
-        """Forgets all batches that are wanted and have not been handed out."""
+        """Cancels all requested batches that have not been handed out."""
         if not self._wanted:
             refuse("forget", self._wanted)
         self._source.forget()
         self._left = 0
 
     def __len__(self) -> int:
-        """Batches per epoch for this rank; in a wanted feed, batches that are wanted and have not been handed out."""
+        """Batches per epoch for this rank; in a wanted feed, requested batches that have not been handed out."""
         if self._wanted:
             return self._left
         if not self._decided and self._source.is_ours:
@@ -436,7 +436,7 @@ class Feed:
             refuse("load_state_dict", self._wanted)
         if strict:
             self._check_dataset(state)
-        given = {"repeats": 1, **state}  # states of older versions lack it
+        given = {"repeats": 1, **state}  # older versions saved no repeats
         for key, own in (("shuffle", self._options["shuffle"]), ("seed", self._options["seed"]), ("repeats", self._options["repeats"])):
             if given[key] != own:
                 raise BadOption(
@@ -483,7 +483,7 @@ class Feed:
         self._source.pin()
 
     def close(self) -> None:
-        """Hangs up: the daemon frees its resources at once. Existing batches, arrays and tensors stay valid."""
+        """Closes the connection: the daemon frees its resources at once. Existing batches, arrays and tensors stay valid."""
         self._source.close()
 
     def __enter__(self) -> "Feed":

@@ -1,4 +1,4 @@
-"""The user's own Python on samples and batches: run beside the consumer's work, in threads or processes of this process."""
+"""Runs the user's transforms on samples and batches, concurrently with the consumer, in threads or child processes."""
 
 import inspect
 import queue
@@ -19,13 +19,13 @@ Columns = Mapping[str, Any]  # name -> tensor or list, with one entry for each s
 
 
 def seed_of(seed: int, epoch: int, sample: int, occurrence: int) -> int:
-    """Returns 64 bits that depend on nothing but the arguments: not on threads, processes or the order of work."""
+    """Hashes the arguments to 64 bits, independent of threads, processes and the order of work."""
     digest = blake2b(pack("<4Q", seed, epoch, sample, occurrence), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
 
 def occurrences(samples: Sequence[int]) -> List[int]:
-    """For each number: how many equal ones precede it."""
+    """For each number: how many equal numbers precede it."""
     seen: Dict[int, int] = {}
     result = []
     for sample in samples:
@@ -54,7 +54,7 @@ def seed_globals(seed: int) -> None:
 
     random.seed(seed)
     numpy.random.seed(seed & 0xFFFFFFFF)
-    torch.default_generator.manual_seed(seed & 0x7FFFFFFFFFFFFFFF)  # torch.manual_seed() takes milliseconds where there is CUDA
+    torch.default_generator.manual_seed(seed & 0x7FFFFFFFFFFFFFFF)  # torch.manual_seed() takes milliseconds if CUDA is available
 
 
 class Plan(NamedTuple):
@@ -104,7 +104,7 @@ def transformed(sample: Any, plan: Plan, seed: int, with_rng: bool) -> Any:
 
 
 def plain_columns(columns: Columns) -> Columns:
-    """Columns with Python numbers instead of tensors of one number for each sample."""
+    """Converts columns with one number for each sample from tensors to Python numbers."""
     return {name: column.tolist() if isinstance(column, torch.Tensor) and column.dim() == 1 else column for name, column in columns.items()}
 
 
@@ -122,7 +122,7 @@ def run_chunk(columns: Columns, seeds: Sequence[int], plan: Plan, with_rng: bool
 
 
 class Failure(NamedTuple):
-    """Exception of a transform, and the position of the sample in the chunk; -1 for batch_transform."""
+    """Exception of a transform, and the sample's position in the chunk; -1 for batch_transform."""
 
     position: int
     error: BaseException
@@ -262,13 +262,13 @@ class Pool:
 
     def __init__(self, plan: Plan, workers: int, processes: bool, globally: bool, context: Any) -> None:
         self.plan = plan
-        self._globally = globally  # seed the libraries' generators, since this process has nothing else to do
+        self._globally = globally  # this process runs only transforms, so the libraries' global generators may be seeded
         self.workers = workers
         self.processes = processes
         self._with_rng = takes_rng(plan.transform)
         self._batch_with_rng = takes_rng(plan.batch_transform)
         self._tasks: "queue.SimpleQueue[Optional[Callable[[], None]]]" = queue.SimpleQueue()
-        for number in range(workers):  # daemon threads: a program that ends does not wait for batches that it has not asked for
+        for number in range(workers):  # daemon threads: the program's exit does not wait for prefetched batches
             threading.Thread(target=_work, args=(self._tasks,), name=f"loaderd transform {number}", daemon=True).start()
         self._idle: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
         self._processes: List[Any] = []

@@ -1,4 +1,4 @@
-"""A worker process for transforms. Tensors and arrays go both ways through memory that the two processes share."""
+"""A worker process for transforms. Tensors and arrays are passed in both directions through shared memory."""
 
 import io
 import mmap
@@ -15,7 +15,7 @@ from ._processes import message_comes, pack_error, unpack_error
 from ._transform import Failure, Plan, run_batch, run_chunk
 
 _ALIGNMENT = 64
-_ELEMENTS = {torch.bfloat16: torch.int16}  # that NumPy lacks, and what carries their bits
+_ELEMENTS = {torch.bfloat16: torch.int16}  # dtype that NumPy lacks -> dtype of the same size that carries its bits
 
 
 def _tensor(buffer: Any, dtype: Any, shape: Sequence[int], order: Sequence[int]) -> "torch.Tensor":
@@ -32,7 +32,7 @@ def _tensor(buffer: Any, dtype: Any, shape: Sequence[int], order: Sequence[int])
 
 
 class _Pickler(pickle.Pickler):
-    """Puts the contents of dense CPU tensors, like those of NumPy arrays, outside of the pickle."""
+    """Pickles dense CPU tensors with their contents out of band, as NumPy arrays are."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is not torch.Tensor or value.device.type != "cpu" or value.layout != torch.strided or value.requires_grad:
@@ -52,14 +52,14 @@ class _Pickler(pickle.Pickler):
 
 
 class _Arena:
-    """Shared memory for the messages of one direction. The sender replaces it by a larger one when a message needs that."""
+    """Shared memory for the messages of one direction. The sender replaces it when a message needs more."""
 
     def __init__(self) -> None:
         self.memory: Optional[mmap.mmap] = None
         self.size = 0
 
     def grow(self, size: int) -> int:
-        """Makes room for `size` bytes and returns a descriptor for the other process, which the caller closes."""
+        """Grows the memory to `size` bytes and returns its descriptor for the other process; the caller closes it."""
         self.size = max(size + size // 4, 1 << 20)
         descriptor = os.memfd_create("loaderd transform", os.MFD_CLOEXEC)
         os.ftruncate(descriptor, self.size)
@@ -68,7 +68,7 @@ class _Arena:
 
     def map(self, descriptor: int) -> None:
         self.size = os.fstat(descriptor).st_size
-        self.memory = mmap.mmap(descriptor, self.size)  # arrays in the old memory keep it
+        self.memory = mmap.mmap(descriptor, self.size)  # existing arrays keep the old memory mapped
 
 
 def _send(connection: Any, arena: _Arena, value: Any, peer: int) -> None:
@@ -132,7 +132,7 @@ def _main(connection: Any, plan: Plan, with_rng: bool, batch_with_rng: bool, par
     while message_comes(connection):
         try:
             kind, value, seeds = _receive(connection, incoming)
-            value = _copied(value)  # a transform may keep what it gets
+            value = _copied(value)  # the transform may keep references to its input
             if kind == "chunk":
                 result, failure = run_chunk(value, seeds, plan, with_rng, globally=True)
             else:

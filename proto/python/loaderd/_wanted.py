@@ -1,10 +1,10 @@
-"""Wanted feeds: the program says the samples of each batch, in place of the daemon's order."""
+"""Wanted feeds: the program, not the daemon, chooses the samples of each batch."""
 
 from typing import Any, Mapping, Sequence
 
 from ._errors import BadOption
 
-# Options that define the daemon's order, with the values that mean nothing.
+# Options that define the daemon's order, with their neutral values.
 _NO_ORDER: Mapping[str, Any] = {
     "shuffle": False, "epoch": 0, "batch": 0, "epoch_end": None, "rank": None, "world": None, "drop_last": None, "last": None, "repeats": 1,
 }  # fmt: skip
@@ -21,7 +21,7 @@ def refuse_order(given: Mapping[str, Any]) -> None:
 
 
 def refuse(method: str, wanted: bool) -> None:
-    """Raises BadOption if a method is called on a feed of the other kind: `wanted` is whether this is a wanted feed."""
+    """Raises BadOption if the method is for the other kind of feed. `wanted`: this is a wanted feed."""
     if wanted:
         raise BadOption(f"{method}: a wanted feed has no position; feed.want(epoch, samples) names the samples of the next batch", 22)
     raise BadOption(f"{method}: this feed delivers the daemon's order; open it with wanted=True to name the samples of each batch", 22)

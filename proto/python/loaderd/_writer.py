@@ -15,14 +15,14 @@ from ._processes import WorkerEnded, ordered_map
 from ._schema import IN_COLUMN, IN_LABEL, IN_NUMBER, IN_SOURCE, Stored, Text, Value, convert, integer, is_implied, key, largest_class, parse, states
 
 _CODECS = {"jpeg": 1, "raw": 2, "zstd": 3}  # enum packimg_codec
-_BYTES_HELD = 256 << 20  # limit of the bytes of samples that wait for being written
+_BYTES_HELD = 256 << 20  # limit on the bytes of samples that wait to be written
 _HEAD = 64  # mean and deviation are those of this many samples and of one in _STRIDE
 _STRIDE = 128
 _SHARD_MIN = 1 << 16
 
 
 class _Prepared(NamedTuple):
-    """A checked sample, of which only the images are still to be encoded."""
+    """A checked sample whose images are not encoded yet."""
 
     number: int
     images: List[Pixels]  # the one of the index record first
@@ -37,7 +37,7 @@ class _Prepared(NamedTuple):
 
 
 def _shown(value: Any) -> str:
-    """Shows a value that may be long, or an array."""
+    """Formats a value for a message; shortens long ones and arrays."""
     if isinstance(value, (bytes, bytearray, memoryview, str)):
         return repr(value[:40] if len(value) > 40 else value) + ("..." if len(value) > 40 else "")
     if hasattr(value, "shape") and hasattr(value, "dtype"):
@@ -59,7 +59,7 @@ class _Fault(Exception):
 
 
 class _Encoders:
-    """Encodes samples, with an encoder for each thread. Holds no Writer, so that an abandoned one ends at once and in its own thread."""
+    """Encodes samples, with an encoder for each thread. Has no reference to the Writer, which is then freed at once and in its own thread."""
 
     def __init__(self, new: Callable[[], Any], error: Type[Exception]) -> None:
         self._new, self._error, self._local = new, error, threading.local()
@@ -127,7 +127,7 @@ class Writer:
         self._names = {value.name: value for value in self._values}
         # label and key may be missing unless the schema given states them
         self._optional = {value.name for value in self._values if value.sparse or (value.store in (IN_LABEL, IN_SOURCE) and not states(schema, value.name))}
-        self._all_values = values  # to which value.of points
+        self._all_values = values  # indexed by value.of
         self._largest_class = -1
         self._next = 0  # number of the next sample
         self._encoders = _Encoders(lambda: packimg.Encoder(quality, codec), packimg.Error)
@@ -191,7 +191,7 @@ class Writer:
         return error
 
     def _class_number(self, value: Any) -> int:
-        """The number of a class by its name."""
+        """Returns the number of a class by its name."""
         if self._classes is None:
             raise ValueError("it is a name; classes=[...] gives the names of the classes in the order of their numbers")
         if value not in self._numbers:
@@ -204,7 +204,7 @@ class Writer:
         if isinstance(given, str):
             return self._class_number(given)
         if getattr(getattr(given, "dtype", None), "kind", "") in ("U", "O"):
-            given = given.tolist()  # an array of NumPy that may hold names
+            given = given.tolist()  # a NumPy array that may hold names
         return [self._named_classes(item) for item in given] if isinstance(given, (list, tuple)) else given
 
     def _check_names(self, sample: Mapping[str, Any]) -> None:
@@ -251,18 +251,18 @@ class Writer:
                     largest = max(largest, highest)
                     rows[value.name] = value.rows(stored)
                     self._check_rows(value, rows)
-            except (ValueError, OSError) as error:  # OSError: of the file of an image
+            except (ValueError, OSError) as error:  # OSError: an image file cannot be read
                 raise _Fault(value, given, str(error)) from None
         images.sort(key=lambda pixels: (pixels.value.store, pixels.value.number))
         return _Prepared(self._next, images, label, source, fields, largest)
 
     def _check_rows(self, value: Value, rows: Mapping[str, int]) -> None:
-        """Rows of a value that shares them with another are as many."""
+        """Checks that a value has as many rows as the value in its brackets."""
         other = self._all_values[value.of] if value.of >= 0 else None
         if other is None or other.has_pixels:
             return
         if rows[value.name] != rows.get(other.name, 0):
-            raise ValueError(f"it has {rows[value.name]} rows, and {other.name}, with whose rows they go, has {rows.get(other.name, 0)}")
+            raise ValueError(f"it has {rows[value.name]} rows, but {other.name}, to whose rows they belong, has {rows.get(other.name, 0)}")
 
     def _skip_or_raise(self, prepared: _Prepared, name: str, given: Any, reason: str) -> None:
         if not self._skip:
@@ -271,7 +271,7 @@ class Writer:
         self.skipped.append((prepared.number, os.fsdecode(prepared.source), reason))
 
     def _image_fault(self, prepared: _Prepared, encoded: Sequence[Any]) -> Optional[Tuple[str, str]]:
-        """Which image does not fit its frame, and why; None if all do."""
+        """Returns the first image that does not fit its frame, and the reason; None if all fit."""
         shapes = {pixels.value.name: one.shape for pixels, one in zip(prepared.images, encoded)}
         stored = {number for number, _ in prepared.fields}
         for value in self._values:
@@ -280,19 +280,19 @@ class Writer:
             if frame is None or not frame.has_pixels or not here:
                 continue
             if frame.name not in shapes:
-                return value.name, f"the sample lacks {frame.name}, in whose pixels it is"
+                return value.name, f"the sample lacks {frame.name}, whose pixels it refers to"
             width, height, orientation = shapes[frame.name]
             if value.has_pixels and shapes[value.name][:2] != (width, height):
-                return value.name, f"it is {shapes[value.name][0]} x {shapes[value.name][1]}, and {frame.name} {width} x {height}, upright"
+                return value.name, f"it is {shapes[value.name][0]} x {shapes[value.name][1]}, but {frame.name} is {width} x {height}, upright"
             if orientation != 1 and not self._upright:
                 return value.name, (
-                    f"{frame.name} is turned by its EXIF orientation {orientation}: annotations='upright' says that all values are of the upright image; "
-                    "PIL.ImageOps.exif_transpose() turns an image"
+                    f"{frame.name} has the EXIF orientation {orientation}: set annotations='upright' if all values refer to the upright image; "
+                    "PIL.ImageOps.exif_transpose() turns an image upright"
                 )
         return None
 
     def _write_first(self) -> None:
-        """Writes the sample that was added first of those that wait."""
+        """Writes the oldest waiting sample."""
         prepared, future = self._pending.popleft()
         self._pending_bytes -= prepared.size
         try:
@@ -353,7 +353,7 @@ class Writer:
         indexed = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
         items: Iterable[Any] = range(len(dataset)) if indexed else dataset
         work = _Work(dataset if indexed else None, function)
-        self._drain()  # no thread works while processes fork
+        self._drain()  # let threads finish before processes fork
         samples = ordered_map(work, items, workers, 2 if indexed else 1) if workers and (indexed or function) else map(work, items)
         while True:
             try:
@@ -371,7 +371,7 @@ class Writer:
             yield sample
 
     def finish(self) -> None:
-        """Writes what waits and renames the dataset to its name; until then nothing is there."""
+        """Writes the waiting samples and commits the dataset: until then nothing exists at the path."""
         self._drain()
         self.skipped.sort()
         classes = self._classes
@@ -381,7 +381,7 @@ class Writer:
         self.abort()  # frees what is left
 
     def abort(self) -> None:
-        """Ends the writer; unless it has finished, leaves nothing behind. May be called twice."""
+        """Ends the writer; without finish(), leaves no files. May be called twice."""
         writer, self._writer = self._writer, None
         for _, future in self._pending:
             future.cancel()
@@ -392,7 +392,7 @@ class Writer:
 
 
 class _Work:
-    """What a worker process does with an item."""
+    """Runs in a worker process: reads an item and applies the user's function to it."""
 
     def __init__(self, dataset: Any, function: Optional[Callable[[Any], Any]]) -> None:
         self._dataset, self._function = dataset, function

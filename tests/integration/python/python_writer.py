@@ -355,7 +355,7 @@ class PythonWriter(ImagesTest):
             ({"boxes": [[0, 0, 1]]}, "boxes: [[0, 0, 1]]: its shape is [1, 3], not [*,4]"),
             ({"boxes": [[0, 0, 1, 1], [0]]}, "its rows differ in length"),
             ({"boxes": [[0, 0, 1, "x"]], "kinds": [0]}, "it is not a number"),
-            ({"boxes": [[0, 0, 1, 1]]}, "kinds: []: it has 0 rows, and boxes, with whose rows they go, has 1"),
+            ({"boxes": [[0, 0, 1, 1]]}, "kinds: []: it has 0 rows, but boxes, to whose rows they belong, has 1"),
             ({"tags": [3]}, "tags: [3]: there is no class 3 among 3"),
             ({"tags": ["fish"]}, "'fish' is not one of classes"),
             ({"tags": [1.5]}, "it is not a whole number"),
@@ -379,7 +379,7 @@ class PythonWriter(ImagesTest):
         image = self.files[3].read_bytes()
         small = memoryview(bytes(WIDTH * (HEIGHT - 1))).cast("B", (HEIGHT - 1, WIDTH))
         schema = "image: image\nmask: mask(image) u8[h,w] sparse\nboxes: boxes(image) f32[*,4] xyxy sparse"
-        with self.assertRaisesRegex(loaderd.BadSample, f"sample 0: mask: None: it is {WIDTH} x {HEIGHT - 1}, and image {WIDTH} x {HEIGHT}, upright"):
+        with self.assertRaisesRegex(loaderd.BadSample, f"sample 0: mask: None: it is {WIDTH} x {HEIGHT - 1}, but image is {WIDTH} x {HEIGHT}, upright"):
             self.write("m.pimg", [{"image": image, "mask": small}], schema)
         with loaderd.Writer(self.dir / "m.pimg", schema, on_error="skip") as writer:
             writer.add({"image": image, "mask": small})
@@ -390,7 +390,7 @@ class PythonWriter(ImagesTest):
         turned = image[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + image[2:]
         upright = memoryview(bytes(WIDTH * HEIGHT)).cast("B", (WIDTH, HEIGHT))
         for value in ({"mask": upright}, {"boxes": [[0, 0, 1, 1]]}):
-            with self.assertRaisesRegex(loaderd.BadSample, "image is turned by its EXIF orientation 6: annotations='upright' says"):
+            with self.assertRaisesRegex(loaderd.BadSample, "image has the EXIF orientation 6: set annotations='upright'"):
                 self.write("e.pimg", [{"image": turned, **value}], schema, overwrite=True)
             self.write("e.pimg", [{"image": turned, **value}], schema, annotations="upright", overwrite=True)
             packimg("verify", "-q", self.dir / "e.pimg")

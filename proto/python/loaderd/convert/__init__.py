@@ -20,7 +20,7 @@ class Source(NamedTuple):
     what: str
     recognises: Callable[[Path], bool]
     parts: Callable[[Path, Choice], List[Part]]
-    choices: Sequence[str] = ()  # which of --image, --label and --key it follows
+    choices: Sequence[str] = ()  # which of --image, --label and --key it supports
 
 
 _COLUMNS = ("image", "label", "key")
@@ -141,7 +141,7 @@ def _choose_parts(parts: Sequence[Part], split: Optional[str]) -> Sequence[Part]
 
 
 def _outputs(out: Path, parts: Sequence[Part], force: bool) -> List[Path]:
-    """The names of the datasets, all of which can be written."""
+    """Returns the paths of the datasets; fails unless all can be written."""
     outputs = [out.with_name(f"{out.stem}-{part.name}.pimg") if len(parts) > 1 and part.name else out for part in parts]
     for number, (name, part) in enumerate(zip(outputs, parts)):
         if name in outputs[:number]:

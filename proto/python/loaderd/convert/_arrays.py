@@ -1,4 +1,4 @@
-"""NumPy's files of images, .npy and .npz, and the Python version of CIFAR-10 and CIFAR-100."""
+"""Images in NumPy's .npy and .npz files, and the Python version of CIFAR-10 and CIFAR-100."""
 
 import pickle
 from pathlib import Path
@@ -9,7 +9,7 @@ from ._part import Choice, Field, Part, Refusal, choose, needs
 _IMAGES = ("x", "images", "image", "data", "imgs", "arr_0")
 _LABELS = ("y", "labels", "label", "targets", "target")
 _SPLITS = ("train", "test", "val", "valid", "validation")
-# What a pickle of CIFAR may name; anything else could run code.
+# Globals that a CIFAR pickle may refer to; any others could run code.
 _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype"),
     ("_codecs", "encode"),
@@ -105,7 +105,7 @@ def _npz_parts(path: Path, chosen: Choice) -> List[Part]:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads nothing but dictionaries, lists, texts, numbers and arrays: a pickle from elsewhere cannot run code."""
+    """Unpickles only dictionaries, lists, strings, numbers and arrays, so that an untrusted pickle cannot run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:

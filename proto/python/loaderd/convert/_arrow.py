@@ -1,4 +1,4 @@
-"""Parquet and Arrow files, as those of Hugging Face's datasets: one file, a folder of a hub, or what save_to_disk() wrote."""
+"""Parquet and Arrow files, such as Hugging Face datasets: one file, a folder from the Hub, or the result of save_to_disk()."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, 
 
 from ._part import IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, Choice, Part, Refusal, choose, fields_of, is_image_file, needs, unique_names
 
-_ROWS = 32  # of a batch in memory
+_ROWS = 32  # rows per batch in memory
 _SPLIT = re.compile(r"(.+?)-\d+-of-\d+")
 
 
@@ -23,7 +23,7 @@ def _files(folder: Path) -> List[Path]:
 
 
 def _split_of(path: Path, top: Path) -> str:
-    """train-00000-of-00002.parquet is of train; files of save_to_disk() are of their folder."""
+    """Returns a file's split: train for train-00000-of-00002.parquet, the folder's name for files of save_to_disk()."""
     found = _SPLIT.fullmatch(path.stem)
     if found and found.group(1) != "data":
         return found.group(1)
@@ -55,7 +55,7 @@ def _schema_of(path: Path) -> Any:
 
 
 def _reader(path: Path) -> Any:
-    """A reader of an Arrow file, or of a stream, which datasets writes under the same ending."""
+    """Opens an Arrow file or an Arrow stream; datasets uses the same extension for both."""
     import pyarrow
 
     source = pyarrow.memory_map(str(path))
@@ -82,7 +82,7 @@ def _batches(path: Path, columns: Sequence[str]) -> Iterator[Any]:
 
 
 def _features(schema: Any) -> Dict[str, Any]:
-    """Hugging Face's types, from the metadata."""
+    """The Hugging Face features in the metadata."""
     text = (schema.metadata or {}).get(b"huggingface")
     try:
         features = json.loads(text)["info"]["features"] if text else {}
@@ -114,7 +114,7 @@ _ELEMENTS = {"uint8": "u8", "uint16": "u16", "int8": "i16", "int16": "i16", "int
 
 
 def _dimensions(kind: Any) -> Tuple[Any, List[int]]:
-    """The type of the elements of nested lists, and the lengths of these; 0 where they differ."""
+    """The element type of nested lists, and the length of each level; 0 where lengths differ."""
     from pyarrow import types
 
     shape: List[int] = []
@@ -125,7 +125,7 @@ def _dimensions(kind: Any) -> Tuple[Any, List[int]]:
 
 
 def _kind_of(kind: Any) -> Optional[str]:
-    """The kind of a field; None if no field can hold the type."""
+    """Returns the schema's kind for a type; None if no field can hold it."""
     from pyarrow import types
 
     if types.is_boolean(kind):
@@ -143,12 +143,12 @@ def _kind_of(kind: Any) -> Optional[str]:
 
 
 def _having(files: Sequence[Path], column: str) -> List[Path]:
-    """Those of the files that have the column."""
+    """Returns the files that have the column."""
     return [path for path in files if column in _schema_of(path).names]
 
 
 def _has_missing_items(files: Sequence[Path], column: str) -> bool:
-    """True if a list in the column has an item that is null, which only JSON can hold."""
+    """True if a list in the column has a null item, which only JSON can hold."""
     import pyarrow
 
     for path in files:
@@ -181,7 +181,7 @@ def _find_image(schema: Any, features: Mapping[str, Any], files: Sequence[Path],
 
 
 def _values_of(files: Sequence[Path], column: str) -> List[Any]:
-    """The values of a column, each once, in order."""
+    """The distinct values of a column, in order."""
     found: Set[Any] = set()
     for path in _having(files, column):
         for batch in _batches(path, [column]):
@@ -190,7 +190,7 @@ def _values_of(files: Sequence[Path], column: str) -> List[Any]:
 
 
 def _class_names(names: Sequence[Any], files: Sequence[Path], column: str, notes: List[str]) -> List[str]:
-    """The names of a ClassLabel, of which no two that samples have are equal."""
+    """The names of a ClassLabel. Refuses equal names of two classes that samples have."""
     texts = {number: str(name) for number, name in enumerate(names)}
     if len(set(texts.values())) == len(texts):
         return [*texts.values()]
@@ -214,7 +214,7 @@ def _label(
 
 
 def _part(name: str, files: Sequence[Path], every: Sequence[Path], chosen: Choice) -> Part:
-    """`every` are the files of all splits, whose classes have the same numbers, and whose columns the same kinds."""
+    """Makes the part of one split. `every`: the files of all splits, which share class numbers and the kinds of columns."""
     schema = _schema_of(files[0])
     for path in files[1:]:
         if not _schema_of(path).equals(schema):

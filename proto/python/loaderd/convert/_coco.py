@@ -71,7 +71,7 @@ def _required(where: str, item: Any, name: str, *kinds: Type[Any]) -> Any:
 
 
 def _entries(path: Path, loaded: Mapping[str, Any], name: str) -> Iterator[Tuple[str, Any]]:
-    """Yields the entries of a list, each with its place for messages. Refuses an id that an earlier entry of the file has."""
+    """Yields the entries of a list, each with its location for messages. Refuses a repeated id."""
     entries = loaded.get(name) or ()
     if not isinstance(entries, (list, tuple)):
         raise Refusal(f"{path}: {name} is not a list")
@@ -107,7 +107,7 @@ class _Objects:
         self.names: Dict[int, str] = {}
         self.keypoints = 0  # of an object
         self.objects: Dict[Any, Dict[Any, Dict[str, Any]]] = {}  # by image and the annotation's id
-        self.used: Set[int] = set()  # categories that objects have
+        self.used: Set[int] = set()  # categories with at least one object
         self.has_polygons = self.has_runs = False
         self.captions: Dict[Any, List[str]] = {}
         for path in files:
@@ -144,7 +144,7 @@ class _Objects:
 
 
 def _numbering(found: _Objects) -> Sequence[str]:
-    """A note of the numbers that classes got, if these are not those of the categories."""
+    """Returns a note on the class numbers if they differ from the category ids."""
     if list(found.numbers) == list(found.numbers.values()):
         return []
     if len(found.numbers) == 1:
@@ -153,7 +153,7 @@ def _numbering(found: _Objects) -> Sequence[str]:
 
 
 def _part(name: str, found: _Objects, every: Sequence[_Objects], used: AbstractSet[int], path: Path, folders: Sequence[Path]) -> Part:
-    """`every` are those of all splits, whose fields are the same; `used` are the categories that objects of any split have; `path` is a file for messages."""
+    """`every`: the objects of each split, which all get the same fields; `used`: categories of the objects of all splits; `path`: file named in messages."""
     fields = [Field("image", "image", "image u8[h,w,3]"), Field("key", "key", "key")]
     notes: List[str] = []
     has_polygons, has_runs = (any(getattr(one, name) for one in every) for name in ("has_polygons", "has_runs"))
@@ -181,7 +181,7 @@ def _find(folders: Sequence[Path], name: str) -> Path:
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
-    return folders[0] / name  # which will be said to be missing
+    return folders[0] / name  # reading reports that it is missing
 
 
 def _points(item: Mapping[str, Any], count: int) -> List[List[float]]:

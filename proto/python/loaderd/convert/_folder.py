@@ -10,7 +10,7 @@ from ._part import LABEL_NAMES, Choice, Part, Refusal, ValueKind, choose, fields
 _TABLES = ("metadata.jsonl", "metadata.csv")
 _FILE_NAMES = ("file_name", "file_path", "image")
 _WHOLE_MAX = 1 << 63  # i64 holds all numbers below
-_DEPTH = 2  # folders below the source in which tables are looked for
+_DEPTH = 2  # depth of the search for tables below the source
 
 
 def _tables(folder: Path) -> List[Path]:
@@ -40,14 +40,14 @@ def _jsonl(path: Path) -> Iterator[Dict[str, Any]]:
 
 
 def _csv(path: Path) -> Iterator[Dict[str, str]]:
-    """Yields the rows of texts; an empty one is a missing value."""
+    """Yields the rows of a CSV table as strings; an empty cell is a missing value."""
     with open(path, encoding="utf-8-sig", newline="") as file:
         for row in csv.DictReader(file):
             yield {name: text for name, text in row.items() if name and text}
 
 
 def _rows(path: Path) -> Iterator[Dict[str, Any]]:
-    """Yields the rows of a table. Missing values are None, or not there."""
+    """Yields the rows of a table. Missing values are None or absent."""
     try:
         yield from _jsonl(path) if path.suffix == ".jsonl" else _csv(path)
     except UnicodeDecodeError as error:
@@ -55,7 +55,7 @@ def _rows(path: Path) -> Iterator[Dict[str, Any]]:
 
 
 def _type_of(text: str) -> Type[Any]:
-    """int or float if the text is how Python writes the number, so that none is lost; else str, as for 007 and 1.50."""
+    """Returns int or float if Python prints the number as exactly this text; else str, as for 007 and 1.50, so that nothing is lost."""
     for kind in (int, float):
         try:
             if str(kind(text)) == text and (kind is float or abs(kind(text)) < _WHOLE_MAX):
@@ -69,13 +69,13 @@ class _Tables:
     """The tables of all splits. A column has one type in all of them, and a class one number."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._types: Dict[str, Type[Any]] = {}  # of the columns of CSV, which has texts alone
+        self._types: Dict[str, Type[Any]] = {}  # types of CSV columns, whose cells are all strings
         for path in paths:
             for row in _rows(path) if path.suffix == ".csv" else ():
                 for name, text in row.items():
                     self._types[name] = _wider(self._types.get(name, int), _type_of(text))
         self.kinds: Dict[str, ValueKind] = {}
-        self.texts: Dict[str, Set[str]] = {}  # of the columns that may be labels
+        self.texts: Dict[str, Set[str]] = {}  # values of the columns that may be labels
         self.columns: Dict[Path, Dict[str, None]] = {path: {} for path in paths}  # in order
         for path in paths:
             for row in self.rows(path):
@@ -94,12 +94,12 @@ class _Tables:
 
 
 def _wider(one: Type[Any], other: Type[Any]) -> Type[Any]:
-    """The type that holds the values of both."""
+    """The common type of the values of both."""
     return str if str in (one, other) else float if float in (one, other) else int
 
 
 def _names(top: Path, tables: Sequence[Path]) -> List[str]:
-    """The names of the splits: those of the folders, from the source on where two are equal."""
+    """Names the splits after their folders; adds parent folders where two names are equal."""
     names = [table.parent.name for table in tables]
     for number, table in enumerate(tables):
         beside = next((other for other in tables[:number] if other.parent == table.parent), None)

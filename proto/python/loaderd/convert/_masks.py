@@ -8,7 +8,7 @@ from ._part import IMAGE_SUFFIXES, Choice, Field, Part, Refusal
 _FOLDERS = (("leftImg8bit", "gtFine"), ("leftImg8bit", "gtCoarse"), *((images, masks) for images in ("images", "image", "imgs", "img")
             for masks in ("annotations", "masks", "mask", "labels", "annotation")))  # fmt: skip
 _SPLITS = ("train", "training", "val", "valid", "validation", "test", "testing")
-_CITYSCAPES = ("_leftImg8bit", "_labelIds")  # how the names of images and of masks of class numbers end
+_CITYSCAPES = ("_leftImg8bit", "_labelIds")  # suffixes of the names of images and of their masks
 
 
 def _pairs(top: Path) -> Dict[str, Tuple[Path, Path]]:

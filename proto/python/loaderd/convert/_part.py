@@ -1,4 +1,4 @@
-"""What a source of `python -m loaderd.convert` gives: datasets to write, each with its columns and rows."""
+"""The result of a source of `python -m loaderd.convert`: datasets to write, each with columns and rows."""
 
 import json
 import re
@@ -6,16 +6,16 @@ from math import nan
 from pathlib import Path
 from typing import AbstractSet, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")  # of files beside their annotations
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")  # extensions to try for an annotation's image
 IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "image/encoded", "image_bytes", "image_raw", "x")
 LABEL_NAMES = ("label", "labels", "target", "class", "cls", "fine_label", "image/class/label", "class_label", "y")
 KEY_NAMES = ("__key__", "key", "file_name", "filename", "image/filename", "path")
-# how the files of images begin that packimg reads
+# first bytes of the image formats that packimg reads
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\0*")
 
 
 class Refusal(Exception):
-    """The source cannot be converted; the text says why, and what to do."""
+    """The source cannot be converted; the text has the reason and the remedy."""
 
 
 class Field(NamedTuple):
@@ -33,7 +33,7 @@ class Part(NamedTuple):
     fields: Sequence[Field]
     rows: Callable[[], Iterator[Mapping[str, Any]]]  # by column; a missing value is None
     classes: Optional[Sequence[str]] = None  # names of classes by number
-    notes: Sequence[str] = ()  # decisions that may not be what the user meant
+    notes: Sequence[str] = ()  # automatic decisions that the user may not have intended
 
 
 class Choice(NamedTuple):
@@ -49,7 +49,7 @@ def needs(package: str, what: str, install: str) -> NoReturn:
 
 
 def read_text(path: Path) -> str:
-    """Reads a file of text in UTF-8."""
+    """Reads a UTF-8 text file."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -57,7 +57,7 @@ def read_text(path: Path) -> str:
 
 
 class ValueKind:
-    """Finds the kind of a field that holds all values of a column."""
+    """Determines the kind of field that can hold all values of a column."""
 
     def __init__(self) -> None:
         self._kinds: Set[str] = set()
@@ -68,7 +68,7 @@ class ValueKind:
 
     @property
     def kind(self) -> Optional[str]:
-        """The rest of a line in the schema; None if no field can hold the values."""
+        """The field's line in the schema after its name; None if no field can hold the values."""
         if not self._kinds or "" in self._kinds:
             return None
         if len(self._kinds) == 1:
@@ -79,12 +79,12 @@ class ValueKind:
 
 
 def _kind_of(value: Any) -> str:
-    """The kind of a field that holds this value; empty if none does."""
+    """The kind of field that can hold this value; empty if none can."""
     if isinstance(value, str):
         return "text"
     if isinstance(value, (bytes, bytearray)):
         return "bytes"
-    if hasattr(value, "dtype") and hasattr(value, "tolist"):  # of NumPy
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):  # a NumPy array or scalar
         value = value.tolist()
     if isinstance(value, int):
         return "value i64"
@@ -98,9 +98,9 @@ def _kind_of(value: Any) -> str:
 
 
 def unique_names(names: Mapping[int, str], used: AbstractSet[int], where: Path, notes: List[str]) -> Dict[int, str]:
-    """Renames classes that no object has and whose name another class has, too, as Roboflow's first category often has; notes say so.
+    """Renames unused classes whose name another class also has, such as Roboflow's first category; adds notes.
 
-    `used` are the numbers of the classes that objects have. Refuses two of these with one name.
+    `used`: numbers of the classes with objects. Refuses two of these with the same name.
     """
     unique: Dict[int, str] = {}
     for number in sorted(names, key=lambda number: (number not in used, number)):
@@ -133,14 +133,14 @@ def polygon_columns(polygons: Sequence[Tuple[int, Sequence[float]]]) -> Dict[str
 
 
 def is_image_file(data: Any) -> bool:
-    """True for the bytes of a file of a kind that packimg reads, as far as the first bytes tell."""
+    """True if the first bytes are those of an image format that packimg reads."""
     if not isinstance(data, (bytes, bytearray)):
         return False
     return bytes(data[:8]).startswith(_MAGIC) or data[:4] == b"RIFF" and data[8:12] == b"WEBP" or data[4:12] in (b"ftypavif", b"ftypavis")
 
 
 def field_name(column: str, taken: Sequence[str]) -> str:
-    """Turns a column's name into a name that a schema can have, and that is not taken."""
+    """Turns a column's name into a valid, unused name for a schema."""
     name = re.sub(r"[^A-Za-z0-9_.]", "_", column)
     name = name if re.match(r"[A-Za-z_]", name) else f"_{name}"
     number = 2
@@ -152,7 +152,7 @@ def field_name(column: str, taken: Sequence[str]) -> str:
 
 
 def choose(role: str, given: Optional[str], usual: Sequence[str], columns: Sequence[str]) -> Optional[str]:
-    """Returns the column of a role: the one that the user gives, or the first with a usual name among these."""
+    """Returns the column of a role: the user's choice, or the first with one of the usual names."""
     if given is not None and given not in columns:
         raise Refusal(f"--{role} {given}: there is no such column among {', '.join(columns) or 'those of that type'}")
     if given is not None:
@@ -161,7 +161,7 @@ def choose(role: str, given: Optional[str], usual: Sequence[str], columns: Seque
 
 
 def fields_of(kinds: Mapping[str, str], image: str, label: Optional[str], key: Optional[str], notes: List[str]) -> List[Field]:
-    """Names the fields of columns with these kinds; image, label and key get these names."""
+    """Names the fields of columns with these kinds; those of image, label and key keep these names."""
     fields: List[Field] = []
     for role, column in (("image", image), ("label", label), ("key", key)):
         if column is not None:

@@ -1,4 +1,4 @@
-"""Datasets that streaming libraries wrote: MosaicML's MDS and litData's chunks, read with their own readers, without running pickled code."""
+"""Datasets of streaming libraries: MosaicML's MDS and litData's chunks. Uses their readers, without running pickled code."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from ._part import IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, Choice, Field, Part, Ref
 
 _INDEX = "index.json"
 _PICKLED = ("pkl", "pickle")
-_KEPT = ("jpeg", "png")  # encodings of MDS whose bytes are files of images
+_KEPT = ("jpeg", "png")  # MDS encodings whose bytes are image files
 
 
 def _index(folder: Path) -> Mapping[str, Any]:
@@ -21,7 +21,7 @@ def _index(folder: Path) -> Mapping[str, Any]:
 
 
 def _splits(path: Path, key: str) -> Dict[str, Path]:
-    """The folders with an index that has this key, by split."""
+    """The folders whose index has this key, by split."""
     if key in _index(path):
         return {"": path}
     return {folder.name: folder for folder in sorted(path.iterdir()) if folder.is_dir() and key in _index(folder)} if path.is_dir() else {}
@@ -49,7 +49,7 @@ def _mds(dataset: Callable[..., Any], folder: Path) -> Any:
     except (ValueError, OSError) as error:
         raise Refusal(f"{folder}: {error}") from None
     for shard in opened.shards:
-        # as bytes: files of images verbatim, and pickles not run
+        # read as bytes, so that image files stay verbatim and pickles are not run
         shard.column_encodings = ["bytes" if name in (*_KEPT, *_PICKLED) else name for name in shard.column_encodings]
     return opened
 
@@ -62,7 +62,7 @@ def litdata_parts(path: Path, chosen: Choice) -> List[Part]:
         needs("litData", "Its datasets", "litdata")
 
     class Kept(JPEGSerializer):  # type: ignore
-        """Gives the file of a JPEG verbatim."""
+        """Returns the JPEG file verbatim."""
 
         def deserialize(self, data: bytes) -> bytes:
             return data
@@ -87,13 +87,13 @@ def _parts(splits: Mapping[str, Path], opened: Callable[[Path], Any], chosen: Ch
 
 
 def _row(item: Any) -> Mapping[str, Any]:
-    """A sample as columns: those of a tuple have numbers."""
+    """A sample as columns; columns of a tuple are named by number."""
     row = item if isinstance(item, dict) else dict(enumerate(item)) if isinstance(item, (list, tuple)) else {0: item}
     return {str(name): _plain(value) for name, value in row.items()}
 
 
 def _plain(value: Any) -> Any:
-    """Converts tensors, views and scalars of NumPy; images of PyTorch get channels last."""
+    """Converts tensors, views and NumPy scalars; PyTorch images become channels-last."""
     if isinstance(value, memoryview):
         return bytes(value)
     if hasattr(value, "detach"):
@@ -112,7 +112,7 @@ def _is_image(value: Any) -> bool:
 
 
 def _fields_of_all(datasets: Iterable[Any], where: str, chosen: Choice, notes: List[str]) -> List[Field]:
-    """The fields that hold the columns of all splits, so that their schemas agree."""
+    """The fields for the columns of all splits together, so that their schemas agree."""
     kinds: Dict[str, ValueKind] = {}
     pixels: Dict[str, bool] = {}
     for row in (_row(dataset[i]) for dataset in datasets for i in range(len(dataset))):

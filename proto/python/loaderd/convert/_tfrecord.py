@@ -33,7 +33,7 @@ def _is_tfrecord(path: Path) -> bool:
 
 
 def _files(folder: Path) -> List[Path]:
-    """Those of a folder, by name, or, as TensorFlow's train-00000-of-01024, by their first bytes."""
+    """The TFRecord files of a folder, recognised by name or, like train-00000-of-01024, by their first bytes."""
     names = sorted(name for name in folder.iterdir() if name.is_file())
     return [name for name in names if ".tfrec" in name.name.lower() or (_SHARD.fullmatch(name.name) and _is_tfrecord(name))]
 
@@ -69,7 +69,7 @@ def _masked_crc(data: bytes, crc32c: Callable[[bytes], int] = _crc32c) -> int:
 
 
 def _fast_crc() -> Optional[Callable[[bytes], int]]:
-    """A CRC-32C in C, where there is one: in Python it would take longer than everything else."""
+    """Returns a CRC-32C function in C if one is installed: in Python it would dominate the run time."""
     try:
         from google_crc32c import value
 
@@ -79,7 +79,7 @@ def _fast_crc() -> Optional[Callable[[bytes], int]]:
 
 
 def records(path: Path) -> Iterator[bytes]:
-    """Yields the records of a file. The CRC of lengths is checked always, that of records if google-crc32c is installed."""
+    """Yields the records of a file. Always checks the CRC of lengths; that of records only if google-crc32c is installed."""
     fast = _fast_crc()
     with open(path, "rb") as file:
         number = 0
@@ -121,7 +121,7 @@ def _varint(data: bytes, at: int) -> Tuple[int, int]:
 
 
 def _fields(data: bytes) -> Iterator[Tuple[int, int, Union[int, bytes]]]:
-    """Yields (number, wire type, value) of a message: whole numbers, or the bytes of the others."""
+    """Yields (field number, wire type, value) of a message; values are integers or bytes."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -176,7 +176,7 @@ def _feature(data: bytes) -> Values:
 
 
 def parse(record: bytes) -> Dict[str, Values]:
-    """Parses a tf.train.Example: {name: list of values}. ValueError for what is none."""
+    """Parses a tf.train.Example to {name: list of values}. Raises ValueError if it is not one."""
     found: Dict[str, Values] = {}
     for number, kind, features in _fields(record):
         if number != 1 or not isinstance(features, bytes):
@@ -200,11 +200,11 @@ def _examples(files: Sequence[Path]) -> Iterator[Dict[str, Values]]:
 
 
 class _Seen:
-    """What the values of a feature are in all records."""
+    """Types and counts of a feature's values over all records."""
 
     def __init__(self) -> None:
         self.type: Optional[type] = None
-        self.counts: Set[int] = set()  # of values in a record
+        self.counts: Set[int] = set()  # numbers of values per record
         self.images = self.utf8 = True
         self.mixed = False
 
@@ -225,7 +225,7 @@ class _Seen:
 
     @property
     def kind(self) -> Optional[str]:
-        """The kind of a field; None if no field can hold the values."""
+        """The kind of field; None if no field can hold the values."""
         if self.mixed or self.type is None:
             return None
         if self.type is bytes:
@@ -251,7 +251,7 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
 
 
 def _fields_of_all(files: Sequence[Path], chosen: Choice, notes: List[str]) -> List[Field]:
-    """The fields that hold the features of the files of all splits, so that their schemas agree."""
+    """The fields for the features of all splits together, so that their schemas agree."""
     seen: Dict[str, _Seen] = {}
     for example in _examples(files):
         for column, values in example.items():

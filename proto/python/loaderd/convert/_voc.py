@@ -22,7 +22,7 @@ def recognises(path: Path) -> bool:
 
 
 def _images(top: Path) -> Dict[str, Path]:
-    """The files of images by the names that annotations and lists have for them."""
+    """The image files, by the names that annotations and lists use."""
     found: Dict[str, Path] = {}
     for path in sorted((top / "JPEGImages").iterdir()):
         if path.suffix.lower() not in IMAGE_SUFFIXES:

@@ -6,10 +6,10 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 
 from ._part import IMAGE_SUFFIXES, POLYGON_NOTE, Choice, Field, Part, Refusal, polygon_columns, polygon_fields, read_text, unique_names
 
-_BLANK = r"(?:\s+(?:#[^\n]*)?)*"  # of YAML, with comments
+_BLANK = r"(?:\s+(?:#[^\n]*)?)*"  # white space and comments in YAML
 _NUMBER = r"""(?:['"]?(?P<number>\d+)['"]?\s*:)"""
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^']|'')*'"""
-# An item of a list or a mapping in brackets, up to the comma or bracket behind it.
+# An item of a list or a mapping in brackets, up to the following comma or bracket.
 _FLOW_ITEM = re.compile(rf"""{_BLANK}{_NUMBER}?{_BLANK}(?P<name>{_QUOTED}|[^,\]}}'"\s#][^,\]}}]*?){_BLANK}(?P<end>[,\]}}])""")
 _FLOW_END = re.compile(rf"{_BLANK}[\]}}]")
 # A line such as "- cat" or "3: cat".
@@ -17,11 +17,11 @@ _BLOCK_ITEM = re.compile(rf"""\s*(?:-\s|{_NUMBER})\s*(?P<name>{_QUOTED}|[^'"\s].
 
 
 class _Data(NamedTuple):
-    """What the data.yaml beside the images says."""
+    """The contents of data.yaml."""
 
     path: Path  # for messages
-    names: Mapping[int, str]  # of classes; empty if nothing says them
-    keypoints: Tuple[int, int] = (0, 0)  # of an object, and numbers of each: 2 (x, y) or 3 (and visibility)
+    names: Mapping[int, str]  # class names; empty if the file has none
+    keypoints: Tuple[int, int] = (0, 0)  # points per object, and numbers per point: 2 (x, y) or 3 (x, y, visibility)
 
 
 def _pairs(folder: Path) -> Dict[str, Tuple[Path, Path]]:
@@ -40,14 +40,14 @@ def recognises(path: Path) -> bool:
 
 
 def _scalar(text: str) -> str:
-    """A text of YAML without its quotes."""
+    """Removes the quotes of a YAML string."""
     if text[0] == "'":
         return text[1:-1].replace("''", "'")
     return re.sub(r"\\(.)", r"\1", text[1:-1]) if text[0] == '"' else text
 
 
 def _flow_items(path: Path, text: str) -> List[Tuple[Optional[str], str]]:
-    """The numbers and names of [a, b] or {0: a, 1: b}, with which the text begins."""
+    """The numbers and names of the [a, b] or {0: a, 1: b} at the start of the text."""
     found: List[Tuple[Optional[str], str]] = []
     at = 1
     while not _FLOW_END.match(text, at):
@@ -127,12 +127,12 @@ def _data(folder: Path) -> _Data:
 
 
 class _Objects:
-    """The objects of an image, from its file of labels."""
+    """The objects of an image, from its label file."""
 
     def __init__(self, path: Path, keypoints: Tuple[int, int]) -> None:
         self.classes: List[int] = []
         self.boxes: List[List[float]] = []  # centre and size
-        self.polygons: List[List[float]] = []  # empty where an object has a box alone
+        self.polygons: List[List[float]] = []  # empty for an object with only a box
         self.points: List[List[List[float]]] = []
         for number, line in enumerate(read_text(path).splitlines() if path.is_file() else (), 1):
             cells = line.split()
