@@ -40,7 +40,7 @@ static int header_refuse(const void *bytes, size_t size, const char *path,
 	if (size < sizeof(struct pimg_header))
 		return packimg_damaged(error, "%s: shorter than a header; not a .pimg file", path);
 	return packimg_damaged(error,
-			       "%s: not a .pimg file (magic does not fit), or a conversion that "
+			       "%s: not a .pimg file (wrong magic), or a conversion that "
 			       "did not finish",
 			       path);
 }
@@ -61,8 +61,8 @@ static int header_identify(const struct pimg_header *header, const char *path,
 	if (header->version == 0)
 		return packimg_damaged(error, "%s: version is 0; the file is damaged", path);
 	if (XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3)) != header->header_xxh3)
-		return packimg_damaged(error, "%s: header_xxh3 does not fit; the header is damaged",
-				       path);
+		return packimg_damaged(
+			error, "%s: header_xxh3 does not match; the header is damaged", path);
 	if (header->header_size != sizeof(*header))
 		return packimg_damaged(error, "%s: header_size is %u, expected %zu", path,
 				       header->header_size, sizeof(*header));
@@ -279,7 +279,7 @@ static int file_check(int fd, const char *name, uint64_t *ret_size, struct packi
 	if ((uint32_t)system.f_type == HUGETLBFS_MAGIC)
 		return packimg_fail(
 			error, -EINVAL,
-			"%s: lies on hugetlbfs; put it on a file system for files, or on a tmpfs",
+			"%s: is on hugetlbfs; move it to an ordinary file system, or to a tmpfs",
 			name);
 	*ret_size = (uint64_t)status.st_size;
 	return 0;

@@ -94,7 +94,8 @@ static int check_index(struct packimg_decoder *decoder, const struct packimg_sam
 	};
 	int r = decoder_index(decoder, &source, &side, &side_size);
 	if (r == -EBADMSG || r == -ENOTSUP)
-		return packimg_damaged(error, "JPEG index: the scan that it leads into is damaged");
+		return packimg_damaged(error,
+				       "JPEG index: the scan that it points into is damaged");
 	if (r < 0)
 		return packimg_fail(error, r, "JPEG index: %s", strerror(-r));
 	if (!find_index(side, side_size, &made_view) ||

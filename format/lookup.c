@@ -110,7 +110,7 @@ static const char *record_overlap(const struct shard *shard, const struct pimg_r
 	return NULL;
 }
 
-/* Returns how an image breaks its value in the schema, or NULL. */
+/* Returns how an image contradicts its value in the schema, or NULL. */
 static const char *typed_image_fault(const struct schema_value *value,
 				     const struct pimg_record *record)
 {
@@ -147,7 +147,7 @@ static const char *codec_fault(const struct shard *shard, const struct pimg_reco
 	}
 }
 
-/* Checks what records of the index and of section `images` have in common. */
+/* Checks the fields that records of the index and of section `images` have in common. */
 static const char *stored_fault(const struct shard *shard, const struct pimg_record *record)
 {
 	if (record->data_size == 0 || !range_fits(shard, record->data_offset, record->data_size))

@@ -211,11 +211,11 @@ uint64_t packimg_count(const struct packimg *dataset);
 int packimg_sample(const struct packimg *dataset, uint64_t index,
 		   struct packimg_sample *ret_sample);
 /*
- * Further images of a sample: the images, masks and rasters of the schema beyond the first image.
- * packimg_image() looks up the image of that number (schema_value.number), as packimg_sample()
- * does; the label is PACKIMG_LABEL_NONE. -ENODATA if the sample lacks this image; -ERANGE if there
- * is no such sample or image; -EBADMSG also if the size is not that of the image to which it
- * belongs.
+ * Further images of a sample: the images, masks and rasters of the schema other than the first
+ * image. packimg_image() looks up the image of that number (schema_value.number), as
+ * packimg_sample() does; the label is PACKIMG_LABEL_NONE. -ENODATA if the sample lacks this image;
+ * -ERANGE if there is no such sample or image; -EBADMSG also if the size differs from that of the
+ * image to which it belongs.
  */
 uint32_t packimg_image_count(const struct packimg *dataset);
 int packimg_image(const struct packimg *dataset, uint64_t index, uint32_t image,
@@ -340,8 +340,8 @@ int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample 
 		   struct packimg_error *error);
 
 /*
- * Pixels with their own element and channels, which are interleaved. The pixel in column x and row
- * y begins at data + x * step_x + y * step_y; steps may be negative. Elements are aligned.
+ * Pixels of any element and any number of channels, interleaved. The pixel in column x and row y
+ * begins at data + x * step_x + y * step_y; steps may be negative. Elements are aligned.
  */
 struct packimg_raster {
 	const uint8_t *data;
@@ -350,7 +350,7 @@ struct packimg_raster {
 	enum packimg_element element;
 };
 
-/* Returns the bytes of an element; 0 for a number that is no element of a raster. */
+/* Returns the bytes of an element; 0 if the number is not that of an element. */
 size_t packimg_element_size(enum packimg_element element);
 /*
  * Decodes a region of a raster, raw or raw+zstd sample at full scale, without converting it to RGB.
@@ -603,9 +603,8 @@ int packimg_writer_field(struct packimg_writer *writer, const char *name,
 int packimg_writer_schema(struct packimg_writer *writer, const char *text,
 			  struct packimg_error *error);
 /*
- * Appends a sample. Its index is the number of samples added before it. Changes nothing if it
- * refuses the item, or because the sample before is incomplete: -EINVAL; -E2BIG for too many
- * shards.
+ * Appends a sample. Its index is the number of samples added before it. Changes nothing if the item
+ * is invalid or the previous sample is incomplete: -EINVAL; -E2BIG for too many shards.
  */
 int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item *item,
 		       struct packimg_error *error);
@@ -676,8 +675,8 @@ int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *jpeg_
 			 size_t jpeg_index_size, struct packimg_error *error);
 /*
  * Sets the index of a further image of the next sample, which the next packimg_rewriter_put()
- * writes; jpeg_index as there, valid until then. Images for which it is not called keep their side
- * data. -EINVAL if there is no such image.
+ * writes. jpeg_index means the same as there, and must stay valid until then. Images for which it
+ * is not called keep their side data. -EINVAL if there is no such image.
  */
 int packimg_rewriter_image(struct packimg_rewriter *rewriter, uint32_t image,
 			   const uint8_t *jpeg_index, size_t jpeg_index_size,

@@ -224,7 +224,8 @@ static uint32_t record_ranges(const struct ranges *ranges, enum range_kind kind,
 
 enum { SAMPLE_RANGES_MAX = 2 * (1 + SCHEMA_IMAGES_MAX) };
 
-/* Returns the ranges of all records of a sample, as record_ranges(), in the order of the records.
+/*
+ * Returns the ranges of all records of a sample, in the order of the records. See record_ranges().
  */
 static uint32_t ranges_of(const struct ranges *ranges, uint64_t sample,
 			  struct range ret_ranges[static SAMPLE_RANGES_MAX])
@@ -239,7 +240,7 @@ static uint32_t ranges_of(const struct ranges *ranges, uint64_t sample,
 }
 
 /*
- * Collects the ranges of all samples behind the first `more`, whose place is free. The caller frees
+ * Collects the ranges of all samples, after `more` free elements for other ranges. The caller frees
  * them. NULL if out of memory.
  */
 static struct range *collect_all(const struct ranges *ranges, size_t more, size_t *ret_count)
@@ -346,7 +347,7 @@ int ranges_check_gaps(const struct packimg *dataset, const struct shard *shard,
 	return packimg_fail(
 		error, -ENOTSUP,
 		"%s: has a section of the unknown type %u, to which the bytes at %" PRIu64
-		" may belong; writing the file anew would lose them; use a newer "
+		" may belong; rewriting the file would lose them; use a newer "
 		"loaderd, or convert the images again",
 		shard->path, type, found);
 }

@@ -638,7 +638,7 @@ static int set_open(const char *path, int fd, uint32_t count, struct packimg **r
 	if (shard_name_parse(path, &set) < 0 || set.shard_count != count) {
 		close(fd);
 		return packimg_damaged(error,
-				       "%s: is one of %u shards but not named like that "
+				       "%s: is one of %u shards but not named as one "
 				       "(NAME-00000-of-%05u.pimg); give it its name back",
 				       path, count, count);
 	}

@@ -53,7 +53,7 @@ static bool integer_fits(enum schema_element element, int64_t number)
 	}
 }
 
-/* Infinities and not-a-numbers fit; finite numbers must stay finite. */
+/* Infinities and NaN fit; finite numbers must stay finite. */
 static bool float_fits(enum schema_element element, double number)
 {
 	double max = element == SCHEMA_F16    ? 65504
@@ -170,8 +170,8 @@ static bool name_is_possible(const char *name)
 }
 
 /*
- * True if an implied value needs the field's name: fields have all shorter names that it could
- * have, and there is no longer one.
+ * True if an implied value needs the field's name: it is the longest of the value's possible names,
+ * and other fields have all shorter ones.
  */
 static bool name_is_needed(const struct packimg_field *fields, uint32_t count, const char *name)
 {

@@ -26,17 +26,17 @@ struct schema_classes schema_field_classes(const struct schema_value *value,
 					   const struct packimg_value *stored);
 
 /*
- * Returns how the codec, the channels or the size of an image, a mask or a raster break its value
- * in the schema, as the end of a sentence; NULL if they keep to it. Does not compare with the
+ * Returns how the codec, the channels or the size of an image, a mask or a raster contradicts its
+ * value in the schema, as the end of a sentence; NULL if they agree. Does not compare with the
  * largest sizes.
  */
 const char *schema_image_fault(const struct schema_value *value, enum packimg_codec codec,
 			       uint8_t channels, uint32_t width, uint32_t height);
 
 /*
- * Makes the schema that a file without section 8 has: an image, the fields, label, sample and key.
- * Leaves out fields whose names a schema cannot have or one of these four values needs (SPEC.md,
- * "Schema"), and those beyond its 64 values.
+ * Makes the schema of a file without section 8: an image, the fields, label, sample and key. Leaves
+ * out fields with names that are invalid in a schema or that one of these four values needs
+ * (SPEC.md, "Schema"), and fields beyond 64 values.
  */
 void schema_imply(const struct packimg_field *fields, uint32_t count, uint64_t source_longest,
 		  struct schema *ret_schema);

@@ -39,7 +39,7 @@ static int check_section(const struct shard *shard, const struct section_view *s
 	if (section->data && XXH3_64bits(section->data, section->size) != section->xxh3)
 		return packimg_damaged(
 			error,
-			"%s: checksum of the %s section does not fit; the file is damaged, "
+			"%s: checksum of the %s section does not match; the file is damaged, "
 			"copy or convert it again",
 			shard->path, section_names[type]);
 	return 0;
@@ -56,11 +56,11 @@ static int check_unknown_sections(const struct shard *shard, struct packimg_erro
 		poison_expect_none(shard->map + extent->begin, extent->end - extent->begin);
 		if (XXH3_64bits(shard->map + extent->begin, extent->end - extent->begin) !=
 		    extent->xxh3)
-			return packimg_damaged(
-				error,
-				"%s: checksum of the section of the unknown type %u does not fit; "
-				"the file is damaged, copy or convert it again",
-				shard->path, extent->type);
+			return packimg_damaged(error,
+					       "%s: checksum of the section of the unknown type %u "
+					       "does not match; "
+					       "the file is damaged, copy or convert it again",
+					       shard->path, extent->type);
 	}
 	return 0;
 }
@@ -74,7 +74,7 @@ static int check_sections(const struct shard *shard, struct packimg_error *error
 	return r == 0 ? check_unknown_sections(shard, error) : r;
 }
 
-/* number: 0 for a record of the index, else 1 + that of the image. */
+/* number: 0 for a record of the index, else 1 + the image's number */
 static void note_record(struct traits_found *found, const struct pimg_record *record,
 			uint32_t number)
 {
@@ -253,7 +253,7 @@ static int check_column(const struct packimg *dataset, const struct shard *shard
 	poison_expect_none(view.present, view.size);
 	if (XXH3_64bits(view.present, view.size) != view.xxh3)
 		return packimg_damaged(
-			error, "%s: checksum of field %.100s does not fit; the file is damaged",
+			error, "%s: checksum of field %.100s does not match; the file is damaged",
 			shard->path, name);
 	uint64_t bits = (shard->sample_count + 63) / 64 * 64;
 	for (uint64_t i = shard->sample_count; i < bits; i++)
@@ -283,7 +283,7 @@ static uint64_t rows_of(const struct packimg *dataset, uint64_t index, unsigned 
 	return schema_field_rows(typed, &stored);
 }
 
-/* Checks that values whose rows go together have equally many. */
+/* Checks that values that share their rows have equally many. */
 static int check_rows(const struct packimg *dataset, const struct shard *shard,
 		      struct packimg_error *error)
 {
@@ -303,7 +303,7 @@ static int check_rows(const struct packimg *dataset, const struct shard *shard,
 				return packimg_damaged(
 					error,
 					"%s: sample %" PRIu64 ": value '%s' has %" PRIu64
-					" rows, and '%s', with whose rows they go, has %" PRIu64
+					" rows, but '%s', to whose rows they belong, has %" PRIu64
 					"; convert the file again",
 					shard->path, index, schema->values[k].name, rows,
 					schema->values[with].name, expected);
@@ -405,7 +405,7 @@ static int traits_check(const struct packimg *dataset, const struct traits_found
 	return r;
 }
 
-/* Checks that the largest sizes that the schema records for an image are reached. */
+/* Checks that the largest sizes recorded for an image are those of its largest samples. */
 static int check_largest(const struct packimg *dataset, const struct schema_value *image,
 			 const struct traits_found *found, struct packimg_error *error)
 {
@@ -446,7 +446,9 @@ int packimg_check(const struct packimg *dataset, struct packimg_error *error)
 	int r = 0;
 
 	if (dataset->open_count == 0)
-		return packimg_fail(error, -ERANGE, "only the facts of this dataset were opened");
+		return packimg_fail(
+			error, -ERANGE,
+			"the dataset was opened by packimg_open_info(), without samples");
 	if (dataset->unmapped)
 		return packimg_fail(error, -ENOTSUP,
 				    "%s: cannot be checked as it is not mapped; open it by "

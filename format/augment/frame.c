@@ -25,7 +25,7 @@ int pipeline_check_frame(const struct pipeline *pipeline, bool coordinates,
 					     "boxes and points");
 		if (coordinates && transform->reflect && (transform->pad[0] || transform->pad[1]))
 			return pipeline_fail(error, -EINVAL, transform->position,
-					     "boxes and points have no place in a border that "
+					     "boxes and points have no position in a border that "
 					     "mirrors the picture: give fill a number");
 	}
 	return 0;
@@ -50,7 +50,7 @@ int pipeline_check_no_boxes(const struct pipeline *pipeline, struct pipeline_err
 
 		if (transform_is_of_boxes(transform->kind))
 			return pipeline_fail(error, -EINVAL, transform->position,
-					     "%s acts on boxes, and none are delivered: ask for a "
+					     "%s acts on boxes, but none are delivered: request a "
 					     "value of role boxes, or leave it out",
 					     transform_name(transform->kind));
 	}
@@ -90,7 +90,7 @@ static int frame_geometry(const struct pipeline *pipeline, const struct pipeline
 	return 0;
 }
 
-/* Compares what was decoded with what the schema says. */
+/* Compares the decoded raster with its description in the schema. */
 static int check_raster(const struct packimg_sample *sample, const struct frame_raster *form,
 			const struct packimg_raster *raster, struct packimg_error *error)
 {

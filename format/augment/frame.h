@@ -1,9 +1,9 @@
 /*
- * What belongs to the image of a sample and shares its frame, the upright pixel grid: masks,
- * rasters, boxes, keypoints and polygons. Makes them follow the image through a pipeline, by the
- * same random decisions, because these depend only on (seed, epoch, sample index) and, with
- * random_iou_crop, the sample's boxes. The image itself is made by pipeline_apply(), in any order
- * with these. A pipeline_scratch belongs to one thread.
+ * Values in the frame of a sample's image, that is, on its upright pixel grid: masks, rasters,
+ * boxes, keypoints and polygons. They follow the image through a pipeline with the same random
+ * decisions, which depend only on (seed, epoch, sample index) and, with random_iou_crop, on the
+ * sample's boxes; so image and values may be made in any order. pipeline_apply() makes the image.
+ * A pipeline_scratch belongs to one thread.
  */
 #pragma once
 
@@ -12,21 +12,21 @@
 
 /*
  * Returns -EINVAL, with the position of the transform, unless everything in the frame can follow
- * the pipeline: policies such as rand_augment warp images alone, as in torchvision, and where a
- * border mirrors the picture, coordinates have no place. A pipeline that defers is refused, too.
+ * the pipeline. Policies such as rand_augment warp only images, as in torchvision; a coordinate has
+ * no single position in a border that mirrors the picture. Also refuses a pipeline that defers.
  * error may be NULL.
  */
 int pipeline_check_frame(const struct pipeline *pipeline, bool coordinates,
 			 struct pipeline_error *error);
 
 /*
- * Returns true if the pipeline may drop rows of boxes, by sanitize_boxes. `value` is their bit
- * among pipeline_values(), 0 if they are not named.
+ * Returns true if the pipeline may drop boxes (sanitize_boxes). `value` is the boxes' bit among
+ * pipeline_values(), 0 if they are not named.
  */
 bool pipeline_drops_boxes(const struct pipeline *pipeline, uint32_t value);
 /*
  * Returns -EINVAL, with the position of the step, if a step needs boxes: for feeds that deliver
- * neither boxes nor anything that belongs to them. error may be NULL.
+ * neither boxes nor values whose rows belong to boxes. error may be NULL.
  */
 int pipeline_check_no_boxes(const struct pipeline *pipeline, struct pipeline_error *error);
 
@@ -37,8 +37,8 @@ int pipeline_check_no_boxes(const struct pipeline *pipeline, struct pipeline_err
 int pipeline_check_values(const struct pipeline *pipeline, const struct schema *schema,
 			  struct pipeline_error *error);
 /*
- * Converts the fill of a named value to the element. -ERANGE if it is no such number; never after
- * pipeline_check_values().
+ * Converts the fill of a named value to the element. Returns -ERANGE if the element cannot
+ * represent it, which pipeline_check_values() rules out.
  */
 int pipeline_value_fill(const struct pipeline_value *named, enum schema_element element,
 			uint8_t ret_fill[4]);
@@ -57,10 +57,10 @@ struct frame_raster {
 	uint32_t width, height; /* of the sample's image: upright pixels */
 	enum packimg_element element;
 	uint32_t channels;
-	uint8_t fill[4]; /* the element that pixels from outside get, in all channels */
+	uint8_t fill[4]; /* value of pixels outside the image, as an element for all channels */
 	/*
 	 * Resizes are antialiased and bilinear, in f32; integers are rounded at the end. For
-	 * measurements such as depth, never for numbers of classes. Warps stay nearest.
+	 * measurements such as depth, never for class numbers. Warps stay nearest.
 	 */
 	bool bilinear;
 };
@@ -79,7 +79,7 @@ int pipeline_apply_raster(const struct pipeline *pipeline, struct pipeline_scrat
 			  uint64_t seed, uint64_t epoch, void *output, struct pipeline_times *times,
 			  struct packimg_error *error);
 
-/* What the coordinates of a value mean. */
+/* Meaning of a value's coordinates. */
 struct coordinates {
 	enum schema_role role;     /* SCHEMA_BOXES, SCHEMA_KEYPOINTS or SCHEMA_POLYGONS */
 	enum schema_format format; /* SCHEMA_XYXY, XYWH or CXCYWH; SCHEMA_XY or XYV */
@@ -117,7 +117,7 @@ int pipeline_apply_coordinates(const struct pipeline *pipeline,
 			       struct packimg_error *error);
 
 /*
- * Drops the rows of `row_size` bytes whose keep[i] is 0, and keeps the order of the others: for the
- * boxes and each value of which rows belong to them. Returns the number of rows that stay.
+ * Removes the rows of `row_size` bytes whose keep[i] is 0; the others stay in order. Call it for
+ * the boxes and for each value whose rows belong to them. Returns the number of remaining rows.
  */
 size_t rows_keep(void *rows, size_t row_size, const uint8_t *keep, size_t count);

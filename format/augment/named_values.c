@@ -26,7 +26,7 @@ int pipeline_value_fill(const struct pipeline_value *named, enum schema_element 
 	if (!(fill >= bounds[element][0] && fill <= bounds[element][1]) ||
 	    (double)(int64_t)fill != fill)
 		return -ERANGE;
-	/* The low bytes of a little-endian two's complement are the narrower number. */
+	/* The low bytes of a little-endian two's complement integer are the narrower integer. */
 	int32_t number = (int32_t)fill;
 	memcpy(ret_fill, &number, sizeof(number));
 	return 0;
@@ -45,7 +45,7 @@ __attribute__((format(printf, 3, 4))) static int refuse_step(struct pipeline_err
 	return -EINVAL;
 }
 
-/* Checks that what the pipeline says of a value suits it. */
+/* Checks that the schema's value supports the pipeline's settings for it. */
 static int check_named(const struct pipeline_value *named, const struct schema_value *value,
 		       struct pipeline_error *error)
 {

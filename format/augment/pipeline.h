@@ -78,14 +78,17 @@ struct pipeline_shape {
 	size_t sample_size; /* bytes */
 };
 
-/* What a pipeline says of a value that it names. Positions are -1 where it says nothing. */
+/*
+ * A value that a pipeline names, with its settings. Positions are -1 for settings that are not
+ * given.
+ */
 struct pipeline_value {
 	char name[PIPELINE_NAME_MAX + 1];
 	int position;                       /* of the first mention in the text */
 	int fill_position, filter_position; /* of these steps */
 	int boxes_position;                 /* of the first step for boxes */
-	double fill;                        /* what it has where it shows nothing of the image */
-	bool bilinear;                      /* resizes compute between its pixels */
+	double fill;                        /* for pixels outside the image */
+	bool bilinear;                      /* bilinear resizes; nearest if false */
 };
 
 struct deferred;
@@ -100,9 +103,12 @@ int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipe
 void pipeline_free(struct pipeline *pipeline);
 /* Returns the values that the pipeline names. */
 const struct pipeline_value *pipeline_values(const struct pipeline *pipeline, unsigned *ret_count);
-/* Returns what the pipeline says of the value of that name, or NULL if it does not name it. */
+/* Returns the value of that name; NULL if the pipeline does not name it. */
 const struct pipeline_value *pipeline_value(const struct pipeline *pipeline, const char *name);
-/* Returns the value's bit for struct coordinates: 1 << its number; 0 if it is not named. */
+/*
+ * Returns the value's bit for struct coordinates: 1 << its number; 0 if the pipeline does not name
+ * it.
+ */
 uint32_t pipeline_value_bit(const struct pipeline *pipeline, const char *name);
 /* Returns true if the pipeline sets the size of its output. */
 int pipeline_has_size(const struct pipeline *pipeline);

@@ -1,7 +1,7 @@
 /*
- * What a person needs to know of each transform of a pipeline, for programs that list them. From
- * the rows of grammar/transform_rows.h and kernels/effect_rows.h, without the code that runs them:
- * linked alone (transform_list_dep). Constant; any thread.
+ * Descriptions of the pipelines' transforms for users, for programs that list them. Made from the
+ * rows of grammar/transform_rows.h and kernels/effect_rows.h, without the code that runs
+ * transforms: linked separately (transform_list_dep). Constant; any thread.
  */
 #pragma once
 
@@ -12,7 +12,8 @@ enum { TRANSFORM_ARGUMENTS_MAX = 7, TRANSFORM_DEFAULT_MAX = 32 };
 
 struct transform_argument {
 	const char *name;
-	const char *form;  /* how numbers are written, such as "LOW:HIGH"; empty for words alone */
+	const char *
+		form; /* notation of numbers, such as "LOW:HIGH"; empty if only words are allowed */
 	double min, max;   /* of each number; both 0 if form is empty */
 	const char *words; /* separated by '|', instead of numbers; may be empty */
 	bool required;

@@ -226,7 +226,7 @@ int schema_add_implied(struct schema *schema, bool all)
 	return r;
 }
 
-/* Compares what the text of two values states. */
+/* Compares what the canonical text contains: neither stores nor largest sizes. */
 static bool value_equal(const struct schema_value *a, const struct schema_value *b)
 {
 	return strcmp(a->name, b->name) == 0 && a->role == b->role && a->element == b->element &&
@@ -246,7 +246,7 @@ bool schema_equal(const struct schema *a, const struct schema *b)
 
 /* Rules */
 
-/* Stores a sentence; false, for `return fault_at(...)`. */
+/* Writes the fault and evaluates to false, for `return fault_at(...)`. */
 #define fault_at(fault, part_, ...)                                                                \
 	((fault)->part = (part_), sentence_write((fault)->text, SCHEMA_ERROR_MAX, __VA_ARGS__),    \
 	 false)
@@ -332,7 +332,7 @@ static bool size_is_sound(const struct schema_value *value, struct schema_fault 
 
 	if (schema_has_pixels(value))
 		return true;
-	/* each factor is at most 2^30, and the product before it, too */
+	/* no overflow: the product so far is at most 2^30, and so is each factor */
 	for (unsigned i = schema_has_rows(value); i < value->dims; i++) {
 		size *= value->shape[i];
 		if (size > SCHEMA_ROW_SIZE_MAX)
@@ -421,7 +421,7 @@ static bool of_is_sound(const struct schema *schema, unsigned index, struct sche
 		rows ? "a value with '*' as the first dimension, which it needs itself, too" : "");
 }
 
-/* The place of a value and its largest sizes, which text does not state. */
+/* Checks a value's store and largest sizes, which the text does not contain. */
 static bool store_is_sound(const struct schema *schema, unsigned index, struct schema_fault *fault)
 {
 	const struct schema_value *value = &schema->values[index];
@@ -546,7 +546,7 @@ static const char *record_read(const struct schema_record *record, const char *n
 	if (memcmp(record->reserved, zeros, sizeof(zeros)) != 0)
 		return "a reserved field of a value is not zero";
 	if (record->name_offset != names_begin || record->name_size > names_size - names_begin)
-		return "the names of the values do not stand one behind another";
+		return "the names of the values are not contiguous";
 	if (record->name_size > SCHEMA_NAME_MAX ||
 	    memchr(names + names_begin, 0, record->name_size))
 		return "the name of a value is too long, or holds a NUL";
@@ -568,7 +568,7 @@ static const char *record_read(const struct schema_record *record, const char *n
 	return NULL;
 }
 
-/* Reads what the head announces. Returns NULL or the fault. */
+/* Reads the records and names that the head announces. Returns NULL or the fault. */
 static const char *schema_read(const uint8_t *bytes, const struct schema_head *head,
 			       struct schema *schema)
 {

@@ -34,8 +34,8 @@ enum {
 
 enum schema_role {
 	SCHEMA_IMAGE = 1, /* pixels, which transforms of pixels change */
-	SCHEMA_MASK,      /* a number of each pixel of an image */
-	SCHEMA_RASTER,    /* measurements of each pixel, such as depth */
+	SCHEMA_MASK,      /* a number for each pixel of an image, such as its class */
+	SCHEMA_RASTER,    /* measurements for each pixel, such as depth */
 	SCHEMA_BOXES,
 	SCHEMA_KEYPOINTS,
 	SCHEMA_POLYGONS, /* vertices */
@@ -76,7 +76,7 @@ enum schema_store {
 	SCHEMA_STORES,
 };
 
-/* Coordinates of a box or of a point, which its last dimension holds. */
+/* Meaning of the numbers in the last dimension of boxes, keypoints and polygons. */
 enum schema_format {
 	SCHEMA_NO_FORMAT = 0,
 	SCHEMA_XYXY = 1, /* boxes: left, top, right, bottom */
@@ -106,11 +106,11 @@ struct schema_value {
 	 */
 	uint32_t shape[SCHEMA_DIMS_MAX];
 	uint16_t number; /* field if SCHEMA_IN_COLUMN, image if SCHEMA_IN_IMAGES, else 0 */
-	uint16_t of;     /* earlier value whose pixels or rows it shares, or SCHEMA_OF_NONE */
+	uint16_t of;     /* earlier value with the same pixels or rows, or SCHEMA_OF_NONE */
 	/*
-	 * Largest of any sample of the dataset; 0 as long as there are no samples. longest is in
-	 * rows, or in bytes for values without an element; UINT64_MAX in the implied schema of a
-	 * file that does not record it (PACKIMG_LONGEST_UNKNOWN). width and height are in pixels.
+	 * Maxima over the samples of the dataset; 0 without samples. longest is in rows, or in
+	 * bytes for values without an element; UINT64_MAX in the implied schema of a file that does
+	 * not record it (PACKIMG_LONGEST_UNKNOWN). width and height are in pixels.
 	 */
 	uint64_t longest;
 	uint32_t width, height;
@@ -122,7 +122,7 @@ struct schema {
 };
 
 struct schema_error {
-	int position; /* byte offset in the text; -1 if the error concerns no place in a text */
+	int position; /* byte offset in the text; -1 if the error has no position */
 	char text[SCHEMA_ERROR_MAX];
 };
 
@@ -148,23 +148,23 @@ size_t schema_print(const struct schema *schema, char *text, size_t size);
 /* Writes the canonical line of one value, without a line feed. Returns as schema_print(). */
 size_t schema_print_value(const struct schema *schema, unsigned value, char *text, size_t size);
 
-/* Appends a value, and does not check it. Returns -E2BIG if there are 64. */
+/* Appends a value without checking it. Returns -E2BIG if there are 64. */
 int schema_add(struct schema *schema, const struct schema_value *value);
 /*
- * Appends "label: class i32", "sample: number u64" and "key: key", which every file has, where the
- * schema has no value of that store. If the name is taken: leaves the value out, or, if all, puts
- * as many '_' before the name as needed; the caller ensures that no value has the longest such name
- * if all shorter ones are taken. Returns -E2BIG as schema_add().
+ * Appends each of "label: class i32", "sample: number u64" and "key: key", which every file has,
+ * unless the schema has a value with that store. If the name is taken, leaves the value out or, if
+ * `all` is set, prefixes as many '_' as needed; the caller ensures that not all such names are
+ * taken. Returns -E2BIG as schema_add().
  */
 int schema_add_implied(struct schema *schema, bool all);
 /*
- * Writes the longest name of an implied value: the word, with '_' before it up to SCHEMA_NAME_MAX
- * bytes. Returns the word in it; each '_' further to the left begins the next longer name.
+ * Writes the longest name of an implied value: the word, prefixed with '_' up to SCHEMA_NAME_MAX
+ * bytes. Returns the start of the word in it; from each '_' before it begins the next longer name.
  */
 const char *schema_longest_name(const char *word, char longest[SCHEMA_NAME_MAX + 1]);
 /*
- * True if both have the same values in the same order. Compares what the text states, not where
- * values are stored, nor the largest sizes.
+ * True if both have the same values in the same order. Compares what the text contains: neither
+ * stores nor largest sizes.
  */
 bool schema_equal(const struct schema *a, const struct schema *b);
 
@@ -177,13 +177,13 @@ int schema_stored(const struct schema *schema, enum schema_store store, unsigned
 /* Returns the number of values in section `images`. */
 unsigned schema_image_count(const struct schema *schema);
 /*
- * Returns the image or raster in whose pixels the value's coordinates or pixels are, itself
- * included; -1 if the value is in no frame.
+ * Returns the value's frame: the image or raster to whose pixels its own pixels or coordinates
+ * refer, possibly the value itself; -1 if it has none.
  */
 int schema_frame(const struct schema *schema, unsigned value);
 /*
- * Returns the first value of the chain of values whose rows go together with this one's, itself if
- * it shares none; -1 if its number of rows is fixed.
+ * Returns the first value of the chain of values that share their rows, the value itself if it is
+ * the first or shares none; -1 if its number of rows is fixed.
  */
 int schema_rows(const struct schema *schema, unsigned value);
 
@@ -204,8 +204,8 @@ const char *schema_role_name(enum schema_role role);
 const char *schema_element_name(enum schema_element element);
 
 /*
- * Section 8 of a file: this head, then `values` records, then the names, one behind another in the
- * order of the values.
+ * Section 8 of a file: this head, then `values` records, then the names, concatenated in the order
+ * of the values.
  */
 struct schema_head {
 	uint32_t version; /* SCHEMA_VERSION */
@@ -249,7 +249,7 @@ enum {
 /* Writes a checked schema to bytes, which has room for SCHEMA_SIZE_MAX. Returns the size. */
 size_t schema_pack(const struct schema *schema, void *bytes);
 /*
- * Reads bytes that nothing else changes, and checks them. Returns -EBADMSG if they break a rule,
+ * Checks and reads bytes, which must not change meanwhile. Returns -EBADMSG if they break a rule,
  * -ENOTSUP if their version is higher, with a sentence. error may be NULL.
  */
 int schema_unpack(const void *bytes, size_t size, struct schema *ret_schema,

@@ -3,19 +3,19 @@
 
 #include "format/base/schema.h"
 
-/* What the value in a value's brackets may be. */
+/* Which value may be in the brackets of a value. */
 enum schema_of_rule {
 	OF_NOTHING,
 	OF_FRAME_OR_NOTHING, /* an image or a raster that has no brackets */
 	OF_FRAME,
-	OF_FRAME_OR_ROWS,   /* the same, or a value whose rows go with this one's */
-	OF_ROWS_OR_NOTHING, /* a value whose rows go with this one's */
+	OF_FRAME_OR_ROWS,   /* the same, or a value to whose rows this one's belong */
+	OF_ROWS_OR_NOTHING, /* a value to whose rows this one's belong */
 };
 
 struct schema_role_row {
 	const char *name;
-	const char *type;    /* element and shape where the text has none; NULL: it must have one */
-	const char *example; /* of an element and a shape, for errors */
+	const char *type;    /* default element and shape; NULL if the text must have them */
+	const char *example; /* an element and a shape, for error messages */
 	uint32_t elements;   /* bit for each enum schema_element */
 	uint8_t dims_min, dims_max;
 	enum schema_of_rule of;
@@ -56,5 +56,5 @@ struct schema_fault {
 	char text[SCHEMA_ERROR_MAX];
 };
 
-/* Returns true if the schema keeps every rule; else describes the first fault. */
+/* Returns true if the schema obeys all rules; else describes the first fault. */
 bool schema_is_sound(const struct schema *schema, struct schema_fault *fault);

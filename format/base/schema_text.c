@@ -20,7 +20,7 @@ struct schema_parser {
 	size_t size, at;
 	struct schema *schema;
 	struct schema_error *error;
-	/* where the parts of each value begin, for errors that the whole schema shows */
+	/* start of each part of each value, for errors found in the complete schema */
 	size_t starts[SCHEMA_VALUES_MAX][SCHEMA_PARTS];
 };
 
@@ -49,7 +49,7 @@ static int schema_parse_fail(const struct schema_parser *parser, size_t position
 
 #define fail(parser, position, ...) schema_parse_fail((parser), (position), -EINVAL, __VA_ARGS__)
 
-/* The character at the current position; 0 at the end, and for the end of a line '\n'. */
+/* The character at the current position; '\n' at the end of a line, 0 at the end of the text. */
 static char next(const struct schema_parser *parser)
 {
 	return parser->at < parser->size ? parser->text[parser->at] : 0;
@@ -94,7 +94,7 @@ static bool is_plain(char c)
 	return is_letter(c) || is_digit(c) || c == '.';
 }
 
-/* Describes what stands at the current position. */
+/* Describes the text at the current position. */
 static const char *found(const struct schema_parser *parser, char buffer[FOUND_MAX])
 {
 	const char *start = parser->text + parser->at;
@@ -136,7 +136,7 @@ static size_t take_word(struct schema_parser *parser, char word[WORD_MAX])
 
 static_assert(WORD_MAX == SCHEMA_NAME_MAX + 1, "a name is taken as a word");
 
-/* Takes the rest of a name behind its opening quote. */
+/* Takes the rest of a name after its opening quote. */
 static int take_quoted(struct schema_parser *parser, size_t start, char name[WORD_MAX])
 {
 	size_t size = 0;
@@ -300,7 +300,7 @@ static int parse_type(struct schema_parser *parser, struct schema_value *value)
 	return parse_shape(parser, value);
 }
 
-/* Sets the element and shape that a role has where the text has none. */
+/* Sets the role's default element and shape. */
 static int set_default_type(const struct schema_parser *parser, struct schema_value *value)
 {
 	const char *type = schema_roles[value->role].type;
@@ -313,7 +313,7 @@ static int set_default_type(const struct schema_parser *parser, struct schema_va
 	return parse_type(&of_type, value);
 }
 
-/* Sets what a word behind the type means. */
+/* Applies a format or flag after the type. */
 static int parse_word(struct schema_parser *parser, struct schema_value *value)
 {
 	static const char *const flags[] = {"sparse", "normalized"};
@@ -348,13 +348,13 @@ static int parse_word(struct schema_parser *parser, struct schema_value *value)
 		return fail(parser, start, "unknown word '%s'; did you mean '%s'?", word,
 			    nearest.meant);
 	return fail(parser, start,
-		    nearest.meant ? "'%s' must not follow what stands before it"
+		    nearest.meant ? "'%s' is not allowed at this position"
 				  : "unknown word '%s'; expected an element, a "
 				    "format of coordinates, sparse or normalized",
 		    word);
 }
 
-/* Places the value in the file. */
+/* Chooses where the file stores the value. */
 static void set_store(const struct schema *schema, struct schema_value *value)
 {
 	bool is_label = value->role == SCHEMA_CLASS && value->dims == 0 &&
@@ -390,7 +390,7 @@ static int parse_words(struct schema_parser *parser, struct schema_value *value)
 	return 0;
 }
 
-/* Parses what stands behind the name. */
+/* Parses a line from the end of the name. */
 static int parse_value(struct schema_parser *parser, struct schema_value *value)
 {
 	size_t *starts = parser->starts[parser->schema->count];
@@ -462,7 +462,7 @@ int schema_parse(const char *text, size_t size, struct schema *ret_schema,
 	return 0;
 }
 
-/* Text being written: `size` counts what does not fit, too. */
+/* Text being written: `size` also counts bytes that did not fit. */
 struct schema_writer {
 	char *text;
 	size_t capacity, size;

@@ -352,7 +352,7 @@ static int jpeg_find_index(struct jpeg_state *jpeg, const struct packimg_sample 
 		return 0;
 	if (XXH3_64bits(jpeg->side.data, sample->side_size) != sample->side_xxh3)
 		return packimg_damaged(error,
-				       "the JPEG index does not match its checksum; make it anew "
+				       "the JPEG index does not match its checksum; rebuild it "
 				       "with packimg index --rebuild");
 	if (size == 0 || index[0] != JPEG_INDEX_VERSION)
 		return 0;
@@ -474,9 +474,8 @@ static int jpeg_take_over(struct jpeg_state *jpeg, struct packimg_error *error)
 	if (r < 0)
 		return r;
 	if (jpeg->indexed)
-		return packimg_damaged(
-			error,
-			"JPEG does not fit its index; make that anew with packimg index --rebuild");
+		return packimg_damaged(error, "the JPEG does not match its index; rebuild that "
+					      "with packimg index --rebuild");
 	jpeg->taken_over = given;
 	return 0;
 }

@@ -85,7 +85,7 @@ int raster_head_read(const uint8_t *data, size_t size, uint32_t width, uint32_t 
 	head.element = bytes[1];
 	head.element_size = packimg_element_size(head.element);
 	if (head.element_size == 0)
-		return packimg_damaged(error, "element %u is none of a raster", bytes[1]);
+		return packimg_damaged(error, "element %u is not one of a raster", bytes[1]);
 	head.channels = bytes[2];
 	if (head.channels == 0 || head.channels > PACKIMG_RASTER_CHANNELS_MAX ||
 	    head.channels != channels)
@@ -146,7 +146,7 @@ static int raster_table(struct raster_state *raster, const struct packimg_sample
 	return 0;
 }
 
-/* Decompresses a frame that must fill `size` bytes, and nothing must follow it. */
+/* Decompresses a frame, which must contain exactly `size` bytes and end with the band. */
 static int band_zstd(struct raster_state *raster, uint32_t band, size_t data_size, uint8_t *pixels,
 		     size_t size, struct packimg_error *error)
 {
@@ -171,7 +171,7 @@ static int band_zstd(struct raster_state *raster, uint32_t band, size_t data_siz
 	return 0;
 }
 
-/* Decodes band `number` to pixels, all its rows. */
+/* Decodes all rows of band `number`. */
 static int band_decode(struct raster_state *raster, const struct codec_request *request,
 		       const struct raster_head *head, const struct raster_band *bands,
 		       uint32_t number, uint8_t *pixels, struct packimg_error *error)

@@ -25,7 +25,7 @@ struct raster_band {
 };
 _Static_assert(sizeof(struct raster_band) == 8, "SPEC.md, \"Codec 4, raster\"");
 
-/* A sample's head, and what follows from it. */
+/* A sample's head, and values derived from it. */
 struct raster_head {
 	enum packimg_element element;
 	uint32_t channels, band_rows, bands;
@@ -45,17 +45,19 @@ int raster_head_read(const uint8_t *data, size_t size, uint32_t width, uint32_t 
 bool raster_method_stores(uint8_t method, enum packimg_element element, uint32_t channels);
 
 /*
- * Rows of one channel as runs; element_size is 1 or 2. runs_encode() returns the bytes that it
- * wrote, or 0 if `room` bytes do not suffice. runs_decode() decodes exactly `size` bytes to rows
- * of `width` elements and writes nothing beyond them. It returns NULL, or the fault, and in
- * *ret_row the row that has it.
+ * Rows of one channel as runs; element_size is 1 or 2. runs_encode() returns the number of bytes
+ * written, or 0 if `room` bytes do not suffice. runs_decode() decodes exactly `size` bytes to rows
+ * of `width` elements and writes nothing beyond them. It returns NULL, or the fault with its row in
+ * *ret_row.
  */
 size_t runs_encode(const uint8_t *pixels, uint32_t width, uint32_t rows, size_t element_size,
 		   uint8_t *output, size_t room);
 const char *runs_decode(const uint8_t *data, size_t size, uint32_t width, uint32_t rows,
 			size_t element_size, uint8_t *pixels, uint32_t *ret_row);
 
-/* Memory of an encoder. A zeroed one with a context is valid; the context stays the caller's. */
+/*
+ * Memory of an encoder. Valid if all members but the context are zero; the caller owns the context.
+ */
 struct raster_encoder {
 	ZSTD_CCtx *zstd;
 	struct scratch rows, output;

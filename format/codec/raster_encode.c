@@ -3,11 +3,13 @@
 
 #include <string.h>
 
-/* Size of an encoded band as a fraction of its pixels, up to which PACKIMG_RASTER_BEST takes runs.
+/*
+ * PACKIMG_RASTER_BEST uses runs for a band if they take at most 1 / RUNS_FRACTION of its pixels'
+ * bytes.
  */
 enum { RUNS_FRACTION = 8 };
 
-/* What raster_encode() needs of a raster. */
+/* Sizes that raster_encode() derives from the raster. */
 struct raster_shape {
 	size_t pixel_size, stride; /* bytes */
 	uint32_t rows;             /* of a band */
@@ -98,7 +100,7 @@ static size_t band_encode(struct raster_encoder *encoder, const struct packimg_r
 	return size;
 }
 
-/* Encodes all bands behind the head and the table. Returns the size of the sample. */
+/* Encodes all bands after the head and the table. Returns the size of the sample. */
 static size_t encode_bands(struct raster_encoder *encoder, const struct packimg_raster *raster,
 			   const struct packimg_raster_coding *coding,
 			   const struct raster_shape *shape)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 enum {
-	RUNS_NUMBER_BYTES = 3, /* bytes of a number at most; 21 bits, more than any width */
+	RUNS_NUMBER_BYTES = 3, /* maximum bytes of a number: 21 bits, more than any width */
 };
 
 static inline uint32_t element_at(const uint8_t *pixels, size_t element_size)
@@ -11,7 +11,7 @@ static inline uint32_t element_at(const uint8_t *pixels, size_t element_size)
 	return element_size == 1 ? pixels[0] : (uint32_t)pixels[0] | (uint32_t)pixels[1] << 8;
 }
 
-/* Returns the elements from `x` on that are equal, at least 1. */
+/* Returns the number of equal elements from `x` on, at least 1. */
 static uint32_t run_length(const uint8_t *row, uint32_t x, uint32_t width, size_t element_size)
 {
 	uint32_t value = element_at(row + x * element_size, element_size), end = x + 1;
@@ -72,7 +72,10 @@ size_t runs_encode(const uint8_t *pixels, uint32_t width, uint32_t rows, size_t 
 	return (size_t)(at - output);
 }
 
-/* Reads a number and moves *at behind it. Returns false if the data end or it takes more bytes. */
+/*
+ * Reads a number and advances *at. Returns false if the data ends early or the number is longer
+ * than RUNS_NUMBER_BYTES.
+ */
 static inline bool take_number(const uint8_t **at, const uint8_t *end, uint32_t *ret_number)
 {
 	uint32_t number = 0;
@@ -90,8 +93,8 @@ static inline bool take_number(const uint8_t **at, const uint8_t *end, uint32_t 
 }
 
 /*
- * Fills `size` bytes of the `room` that the row has left with an element. What it writes beyond
- * them, the next runs overwrite.
+ * Fills `size` bytes with an element. May overwrite the rest of the row, `room` bytes in all, which
+ * the next runs fill.
  */
 static inline void fill_run(uint8_t *pixels, size_t size, size_t room, const uint8_t *value,
 			    size_t element_size)

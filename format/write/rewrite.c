@@ -44,7 +44,7 @@ struct packimg_rewriter {
 
 static int fail_path(const struct packimg_rewriter *rewriter, int r, struct packimg_error *error)
 {
-	return packimg_fail(error, r, "%s: cannot be written anew: %s",
+	return packimg_fail(error, r, "%s: cannot be rewritten: %s",
 			    rewriter->dataset->shards[rewriter->shard_number].path, strerror(-r));
 }
 
@@ -67,7 +67,7 @@ static int rewriter_resolve_targets(struct packimg_rewriter *rewriter, struct pa
 		    strchr(rewriter->targets[0] + size + 1, '/'))
 			return packimg_fail(error, -EINVAL,
 					    "%s: is a link to another directory than %s; shards "
-					    "that are rewritten must lie together",
+					    "that are rewritten must be in one directory",
 					    dataset->shards[i].path, dataset->shards[0].path);
 	}
 	int r = temp_files_init(&rewriter->temp_files, rewriter->targets[0]);
@@ -117,8 +117,7 @@ static int rewriter_check_overlaps(const struct packimg_rewriter *rewriter,
 	}
 	if (size > shard->size)
 		return packimg_fail(error, -EBADMSG,
-				    "%s: samples lie over one another; convert the images again",
-				    shard->path);
+				    "%s: samples overlap; convert the images again", shard->path);
 	return 0;
 }
 
@@ -490,7 +489,7 @@ int packimg_rewriter_finish(struct packimg_rewriter *rewriter, struct packimg_er
 		if (r < 0)
 			return packimg_fail(error, r,
 					    "%s: cannot be replaced: %s (%" PRIu32
-					    " shards before it were; the set is whole)",
+					    " shards before it were replaced; the set is complete)",
 					    rewriter->targets[i], strerror(-r), i);
 	}
 	r = io_sync_folder(rewriter->temp_files.directory);

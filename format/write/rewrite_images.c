@@ -8,19 +8,22 @@
 #include <xxhash.h>
 
 /*
- * What a record shares with others. `data` is one record for all that have the same data, `side`
- * one for those of them that have the same side data, too.
+ * Records that share bytes. `data` is the number of the first record with the same data, `side`
+ * that of the first with the same data and side data.
  */
 struct image_share {
 	uint64_t data, side;
 	uint64_t data_offset, side_offset; /* in the old file */
 	uint32_t data_size, side_size;
-	/* places in the new file; of records to which data and side lead, once written */
+	/*
+	 * offsets in the new file, once written; only in the records that `data` and `side` refer
+	 * to
+	 */
 	uint64_t new_data, new_side, new_side_xxh3;
 	uint32_t new_side_size;
 };
 
-/* A copy, because a sort may not terminate if its keys change meanwhile. */
+/* Location of an image. A copy, because a sort may not terminate if its keys change meanwhile. */
 struct image_place {
 	uint64_t offset, side_offset, number;
 };
@@ -36,7 +39,7 @@ static int compare_places(const void *a, const void *b)
 	return p->number < q->number ? -1 : p->number > q->number;
 }
 
-/* Reads the places of all records. */
+/* Reads the locations of all records. */
 static void copier_read(struct image_copier *copier, struct image_place *places)
 {
 	for (uint64_t i = 0; i < copier->count; i++) {
@@ -57,7 +60,9 @@ static void copier_read(struct image_copier *copier, struct image_place *places)
 	}
 }
 
-/* Finds the records that share data, and checks that what will be written fits the old file. */
+/*
+ * Finds the records that share data, and checks that the copies are not larger than the old file.
+ */
 static int copier_find_shares(struct image_copier *copier, struct image_place *places)
 {
 	uint64_t size = 0;
@@ -129,8 +134,8 @@ static int copier_compose_side(struct image_copier *copier, const struct image_i
 }
 
 /*
- * Writes side data, unless a record with which they were shared has, and they are still the same:
- * each record may get an index of its own.
+ * Writes side data unless a record that shared it has already written the same bytes. Records with
+ * a new index do not share theirs any longer.
  */
 static int copier_put_side(struct image_share *shared, const struct packimg_sample *image,
 			   struct output *output, uint64_t *ret_offset)
@@ -149,7 +154,7 @@ static int copier_put_side(struct image_share *shared, const struct packimg_samp
 	return r;
 }
 
-/* Writes data and side data, unless a record with which they are shared has. */
+/* Writes the data, and the side data, unless a record that shares them has written them. */
 static int copier_put_stored(struct image_copier *copier, const struct image_share *share,
 			     const struct packimg_sample *image, struct output *output,
 			     struct pimg_record *record)

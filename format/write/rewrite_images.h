@@ -1,6 +1,6 @@
 /*
- * Copies the images of section `images` of a file that is rewritten, each behind its sample, with
- * other JPEG indexes if there are any. Images that share data or side data still do. Owned by a
+ * Copies the images of section `images` of a file that is being rewritten, each after its sample,
+ * with other JPEG indexes if there are any. Preserves the sharing of data and side data. Owned by a
  * rewriter, used by one thread.
  */
 #pragma once
@@ -26,7 +26,9 @@ struct image_index {
 	size_t size;
 };
 
-/* -EBADMSG if the images take more bytes than the file has. A zeroed copier is a valid empty one.
+/*
+ * Returns -EBADMSG if the images take more bytes than the file has. A zeroed copier is valid and
+ * empty.
  */
 int image_copier_init(struct image_copier *copier, const struct packimg *dataset,
 		      const struct shard *shard);

@@ -111,9 +111,10 @@ int writer_put_stored(struct packimg_writer *writer, const struct packimg_item *
 
 /*
  * Schema; each function does nothing without one. writer_schema_check_value() returns -EINVAL if a
- * value breaks the schema. writer_schema_end_sample() returns -EINVAL if the sample added last is
- * incomplete, which can still be mended, and else writes its records. writer_schema_item_fault()
- * returns the end of a sentence, or NULL. The note functions collect the largest sizes.
+ * value contradicts the schema. writer_schema_end_sample() writes the records of the last sample,
+ * or returns -EINVAL if the sample is incomplete; the caller may then complete it.
+ * writer_schema_item_fault() returns the end of a sentence, or NULL. The note functions collect the
+ * largest sizes.
  */
 int writer_schema_check_value(struct packimg_writer *writer, uint32_t field,
 			      const struct packimg_value *stored, struct packimg_error *error);

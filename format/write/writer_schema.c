@@ -94,7 +94,10 @@ void writer_schema_note_value(struct packimg_writer *writer, uint32_t field,
 	}
 }
 
-/* Checks that the sample added last has the value, and as many rows as those it goes with. */
+/*
+ * Checks that the last sample has the value, and as many rows as the value to whose rows it
+ * belongs.
+ */
 static int check_value_of_last(const struct packimg_writer *writer, unsigned index,
 			       struct packimg_error *error)
 {
@@ -111,7 +114,7 @@ static int check_value_of_last(const struct packimg_writer *writer, unsigned ind
 	if (with >= 0 && writer->rows[index] != writer->rows[with])
 		return packimg_fail(error, -EINVAL,
 				    "%s: sample %" PRIu64 ": value '%s' has %" PRIu64
-				    " rows, and '%s', with whose rows they go, has %" PRIu64,
+				    " rows, but '%s', to whose rows they belong, has %" PRIu64,
 				    writer->path, writer->sample_first + writer->sample_count - 1,
 				    value->name, writer->rows[index], schema->values[with].name,
 				    writer->rows[with]);
@@ -125,7 +128,7 @@ static const struct pimg_record *record_of_value(const struct packimg_writer *wr
 					       : &writer->last.images[value->number];
 }
 
-/* Checks that the sample added last has the image, in the size of the one to which it belongs. */
+/* Checks that the last sample has the image, with the size of the image to which it belongs. */
 static int check_image_of_last(const struct packimg_writer *writer, unsigned index,
 			       struct packimg_error *error)
 {
@@ -190,7 +193,7 @@ int writer_schema_end_sample(struct packimg_writer *writer, struct packimg_error
 	return 0;
 }
 
-/* Returns how an item breaks its value in the schema, or NULL. */
+/* Returns how an item contradicts its value in the schema, or NULL. */
 static const char *typed_item_fault(const struct schema_value *value,
 				    const struct packimg_item *item)
 {
@@ -235,7 +238,7 @@ void writer_schema_note_item(struct packimg_writer *writer, const struct pimg_re
 	writer->sample_open = true;
 }
 
-/* Checks that the item can be image `image` of the sample added last. */
+/* Checks that the item can be image `image` of the last sample. */
 static int check_image(const struct packimg_writer *writer, uint32_t image,
 		       const struct packimg_item *item, struct packimg_error *error)
 {

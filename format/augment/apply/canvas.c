@@ -72,7 +72,7 @@ static void canvas_sink(void *context, uint32_t row, const uint8_t *pixels)
 	*canvas->store_ticks += ticks_since(start) * TIMED_ROWS;
 }
 
-/* A resize_place: a row without borders is written directly where the converter wants it. */
+/* A resize_place: if a row has no borders, it is written directly to the converter's output. */
 static uint8_t *canvas_place(void *context, uint32_t row)
 {
 	struct canvas *canvas = context;

@@ -46,7 +46,7 @@ static void box_clamp(struct box *box, uint32_t width, uint32_t height)
 			    {clamp(box->high.x, w), clamp(box->high.y, h)}};
 }
 
-/* Makes boxes that are not finite, or reversed, empty. Returns true if the box was one of them. */
+/* Makes a box empty if it is not finite or is reversed. Returns true if so. */
 static bool box_mend(struct box *box)
 {
 	bool finite = point_finite(box->low) && point_finite(box->high);
@@ -99,7 +99,7 @@ static void box_store(enum schema_format format, const struct box *box, float *r
 		memset(row, 0, 4 * sizeof(*row));
 }
 
-/* Returns the place of a point after a warp of a picture of the step's size. */
+/* Returns the position of a point after the step's warp. */
 static struct point point_warp(const struct geometry *geometry, const struct geometry_step *step,
 			       struct point point)
 {
@@ -111,7 +111,7 @@ static struct point point_warp(const struct geometry *geometry, const struct geo
 			      x * m[3] + y * m[4] + m[5] + half_y};
 }
 
-/* Moves a point through a step. `far` is the coordinate, less the size, of the opposite edge. */
+/* Moves a point through a step. Flips mirror 0 to size + far: far is 0 for edges, -1 for pixels. */
 static struct point point_step(const struct geometry *geometry, const struct geometry_step *step,
 			       float far, struct point point)
 {
@@ -197,7 +197,7 @@ static void box_step(const struct geometry *geometry, const struct geometry_step
 	}
 }
 
-/* The frame before and after all steps, as factors of normalized coordinates; 1 for others. */
+/* Size of the frame before and after all steps, to scale normalized coordinates; else all 1. */
 struct frame {
 	float width, height, out_width, out_height;
 };

@@ -6,14 +6,14 @@
  * random_iou_crop makes boxes whose centre it does not show four zeros, as RandomIoUCrop does.
  *
  * Arithmetic is in f32, in torchvision's order and without contraction, so every machine and
- * instruction set gives the same bytes. They equal torchvision's but for the last bits of xywh and
- * cxcywh, which torchvision flips and shifts without a conversion, and of warps. Pure functions;
+ * instruction set gives the same bytes. They equal torchvision's except for the last bits of warps,
+ * and of xywh and cxcywh, which torchvision flips and shifts without a conversion. Pure functions;
  * rows are changed in place; any thread.
  *
  * Coordinates come from files and may be anything. A box with a coordinate that is not finite, or
  * that overflows, becomes four zeros; one whose right or lower edge comes before the other becomes
- * empty there. sanitize_boxes drops both: torchvision's sanitize_bounding_boxes(), and clamp_boxes
- * is clamp_bounding_boxes(). frame.h has the type of a value.
+ * empty there. sanitize_boxes drops both. It is torchvision's sanitize_bounding_boxes(), and
+ * clamp_boxes is clamp_bounding_boxes(). frame.h has the type of a value.
  */
 #pragma once
 

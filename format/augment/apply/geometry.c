@@ -277,8 +277,8 @@ static void random_region(const struct transform *transform, uint32_t width, uin
 }
 
 /*
- * torchvision's RandomZoomOut.make_params: draws the sides with one factor, then the place of the
- * image. Rounds down.
+ * torchvision's RandomZoomOut.make_params: draws one factor for both sides, then the position of
+ * the image. Rounds down.
  */
 static int geometry_zoom_out(struct geometry *geometry, const struct transform *transform,
 			     struct geometry_draws *draws, struct pipeline_error *error)
@@ -453,7 +453,7 @@ static int (*const geometry_functions[TRANSFORM_GEOMETRY_COUNT])(struct geometry
 #undef TRANSFORM
 };
 
-/* Records a step of boxes. Pixels stay, and no stage ends. */
+/* Records a step that changes only boxes: pixels stay the same, and no stage ends. */
 static void geometry_boxes(struct geometry *geometry, const struct transform *transform)
 {
 	static const enum geometry_step_kind kinds[TRANSFORM_BOXES_COUNT] = {

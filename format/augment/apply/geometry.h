@@ -5,9 +5,9 @@
  * stage, and its rectangle is the part to decode. Another stage begins where folding would change
  * pixels: at a resize after a resize or pad, and at geometry after effects.
  *
- * The same decisions also stand unfolded, as steps: what belongs to the image (masks, boxes,
- * points) follows it step by step, because rounding down to the nearest pixel does not commute with
- * a flip, and each crop clips boxes. Plain values; any thread.
+ * The same decisions are also recorded unfolded, as steps: masks, boxes and points follow the image
+ * step by step, because rounding down to the nearest pixel does not commute with a flip, and each
+ * crop clips boxes. Plain values; any thread.
  */
 #pragma once
 
@@ -75,8 +75,7 @@ struct geometry {
 	/* Rectangles to erase in the finished sample, in order. */
 	struct erase erasures[PIPELINE_TRANSFORMS_MAX];
 	unsigned erasure_count;
-	/* At most two for each transform. Policies, which may warp in the course of mixing, have
-	 * none. */
+	/* At most two for each transform. None for policies, whose warps may be parts of a mix. */
 	struct geometry_step steps[GEOMETRY_STEPS_MAX];
 	unsigned step_count;
 };

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Name, constant, type and what a computed value becomes. */
+/* Name, constant, type, and how a computed value is converted to the type. */
 #define ELEMENTS(X)                                                                                \
 	X(u8, U8, uint8_t, round_within(value, 0, UINT8_MAX))                                      \
 	X(u16, U16, uint16_t, round_within(value, 0, UINT16_MAX))                                  \

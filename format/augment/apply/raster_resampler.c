@@ -7,19 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Table entry of a pixel from outside. */
+/* Table entry for a pixel outside the source. */
 enum { OUTSIDE = -1 };
 
 /*
- * The steps up to one that needs a picture, or to the end. They only move columns and rows, so a
- * table for each axis describes them.
+ * Consecutive steps that only move columns and rows, described by one table for each axis. Ends
+ * before a step that needs a picture, or after the last step.
  */
 struct segment {
 	uint32_t width, height;           /* after the steps */
 	int32_t *columns, *rows;          /* source pixels, or OUTSIDE */
 	bool inside;                      /* no column is OUTSIDE */
 	const struct geometry_step *stop; /* step that needs a picture, or NULL */
-	unsigned next;                    /* number of the step behind it */
+	unsigned next;                    /* index of the step after it */
 };
 
 /* The size of a picture, and the region of it that is in memory. */
@@ -51,7 +51,7 @@ static void table_add(int32_t *table, uint32_t count, int32_t offset)
 		table[i] = table[i] == OUTSIDE ? OUTSIDE : table[i] + offset;
 }
 
-/* Mirrors at the outermost pixels without repeating them, or shows nothing beyond them. */
+/* Mirrors at the outermost pixels without repeating them, or makes pixels beyond them OUTSIDE. */
 static void table_pad(int32_t *table, uint32_t count, uint32_t before, uint32_t size, bool reflect)
 {
 	int32_t last = (int32_t)size - 1;
@@ -116,7 +116,10 @@ static void table_step(int32_t *table, uint32_t count, const struct geometry_ste
 	}
 }
 
-/* Makes a table of `count` pixels after the steps begin .. end - 1, which counts from `origin`. */
+/*
+ * Makes the table that maps `count` pixels after the steps begin .. end - 1 to pixels before them,
+ * which are counted from `origin`.
+ */
 static void table_make(const struct geometry *geometry, unsigned begin, unsigned end, bool rows,
 		       uint32_t origin, int32_t *table, uint32_t count)
 {
@@ -127,7 +130,9 @@ static void table_make(const struct geometry *geometry, unsigned begin, unsigned
 	table_add(table, count, -(int32_t)origin);
 }
 
-/* Returns the pixels from the lowest to the highest in the table; sets *ret_low. 0 if all outside.
+/*
+ * Returns the number of pixels from the lowest to the highest in the table, 0 if all are OUTSIDE.
+ * Sets *ret_low to the lowest.
  */
 static uint32_t table_range(const int32_t *table, uint32_t count, uint32_t *ret_low)
 {
@@ -142,8 +147,8 @@ static uint32_t table_range(const int32_t *table, uint32_t count, uint32_t *ret_
 }
 
 /*
- * Finds the segment that begins at a step, where the picture has width x height pixels, of which
- * the source holds the region. Makes its tables, which count from the region's corner.
+ * Finds the segment that begins at a step, where the picture has width x height pixels, and makes
+ * its tables. The source holds only the picture's region, so the tables count from its corner.
  */
 static int segment_make(struct raster_resampler *resampler, const struct geometry *geometry,
 			unsigned begin, bool bilinear, const struct picture *picture,
@@ -233,7 +238,10 @@ static inline void gather_pixels(const int32_t *restrict columns, uint32_t count
 	}
 }
 
-/* The steps and sizes of most masks are constants here, so that a pixel takes few instructions. */
+/*
+ * Passes the pixel sizes and steps of most masks as constants, so that a pixel takes few
+ * instructions.
+ */
 static void gather_row(const int32_t *columns, uint32_t count, bool inside, const uint8_t *row,
 		       ptrdiff_t step, const uint8_t *fill, size_t size, uint8_t *output)
 {
@@ -271,13 +279,13 @@ struct gather_source {
 	const struct effect_kernels *kernels;
 };
 
-/* Returns where a byte of the output comes from in a row of the source. */
+/* Returns the offset in a source row of a byte of the output. */
 static inline uint32_t source_byte(const int32_t *columns, uint32_t at, uint32_t size)
 {
 	return (uint32_t)columns[at / size] * size + at % size;
 }
 
-/* Returns the parts that the widest of the blocks needs. */
+/* Returns the maximum number of parts that a block needs. */
 static uint32_t parts_needed(const int32_t *columns, uint32_t bytes, uint32_t size)
 {
 	uint32_t widest = 0;
@@ -322,8 +330,8 @@ static void block_make(const int32_t *columns, uint32_t place, uint32_t size, ui
 }
 
 /*
- * Describes the columns of a segment as blocks of bytes, if a kernel can then move them faster: no
- * pixel is from outside, and each block needs few parts. row_bytes is the size of a source row.
+ * Describes the columns of a segment as blocks of bytes, if a kernel then moves them faster: no
+ * pixel is OUTSIDE, and each block needs few parts. row_bytes is the size of a source row.
  */
 static int source_arrange(struct raster_resampler *resampler, const struct segment *segment,
 			  uint32_t row_bytes, struct gather_source *source)
@@ -379,7 +387,7 @@ static void gather(const struct segment *segment, const struct gather_source *so
 
 /* ---- warps and computed resizes: one channel at a time, in planes ---- */
 
-/* Reserves a plane and one more pixel, which stands for those from outside. */
+/* Reserves a plane, and one more pixel, which stands for all pixels outside. */
 static int plane_reserve(struct raster_resampler *resampler, unsigned which, size_t pixels,
 			 uint32_t **ret_plane)
 {
@@ -425,7 +433,7 @@ static bool segment_shows_all(const struct segment *segment, const struct packim
 
 /*
  * Runs one segment, and the step that ends it, on planes[*at], which holds the picture's region.
- * Sets *at to the plane with the result, and the picture to its size.
+ * Sets *at to the plane with the result, and *picture to the result's size.
  */
 static int plane_segment(struct raster_resampler *resampler, const struct geometry *geometry,
 			 const struct segment *segment, uint32_t fill, struct picture *picture,
@@ -456,7 +464,7 @@ static int plane_segment(struct raster_resampler *resampler, const struct geomet
 	return stop ? plane_step(resampler, geometry, stop, fill, at) : 0;
 }
 
-/* Runs all steps on one channel. `picture` is what the raster is of. */
+/* Runs all steps on one channel. `picture`: size and region of the raster. */
 static int run_channel(struct raster_resampler *resampler, const struct geometry *geometry,
 		       struct picture picture, const struct packimg_raster *raster,
 		       uint32_t channel, bool bilinear, const void *fill, uint8_t *output)

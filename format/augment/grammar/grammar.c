@@ -531,7 +531,7 @@ static int set_format(struct parser *parser, const struct rule *rule,
 	}
 }
 
-/* Returns the length of the name of a value at `text`, 0 if there is none. */
+/* Returns the length of the value's name at `text`, 0 if there is none. */
 static int value_name_size(const char *text)
 {
 	int size = 0;
@@ -541,7 +541,7 @@ static int value_name_size(const char *text)
 	return is_digit(*text) ? 0 : size;
 }
 
-/* Returns true if names of values come next, with a colon behind them. */
+/* Returns true if the text continues with names of values and a colon. */
 static bool names_come(const struct parser *parser)
 {
 	struct parser ahead = *parser;
@@ -557,7 +557,7 @@ static bool names_come(const struct parser *parser)
 	return take_mark(&ahead, ':');
 }
 
-/* Finds or adds the value of the name that comes next. Returns its number. */
+/* Parses a name and finds or adds its value. Returns the value's number. */
 static int take_value(struct parser *parser)
 {
 	struct pipeline *pipeline = parser->pipeline;
@@ -643,7 +643,7 @@ static int check_names(struct parser *parser, const struct rule *rule,
 	return 0;
 }
 
-/* Stores what a transform says of the values that it names. */
+/* Stores a transform's settings for the values that it names. */
 static int set_values(struct parser *parser, const struct rule *rule,
 		      const struct transform *transform)
 {

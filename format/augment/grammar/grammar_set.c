@@ -77,8 +77,8 @@ static int set_blur(const struct call *call, struct transform *transform)
 	if (side % 2 == 0)
 		return pipeline_fail(
 			call->error, -EINVAL, call->values[0].position,
-			"kernel_size is odd, so that it has a middle; not %u, but %u or %u", side,
-			side - 1, side + 1);
+			"kernel_size must be odd, so that it has a middle: not %u, but %u or %u",
+			side, side - 1, side + 1);
 	const double *otherwise = call->rule->parameters[1].otherwise;
 
 	transform->sigma[0] = given(sigma) ? sigma->numbers[0] : otherwise[0];

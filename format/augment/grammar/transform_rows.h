@@ -95,8 +95,8 @@
 	  size_kept, geometry_vflip, NULL, PARAM_P_FLIP)
 
 /*
- * Steps for boxes, which leave images, masks and points as they are: constant, name, what it does
- * in one sentence, step of the geometry (apply/geometry.h), parameters. They may also follow the
+ * Steps for boxes, which do not change images, masks and points: constant, name, what it does in
+ * one sentence, step of the geometry (apply/geometry.h), parameters. They may also follow the
  * transforms that set the format.
  */
 #define TRANSFORMS_OF_BOXES(X)                                                                     \
@@ -197,8 +197,8 @@
 	  {"channels", VALUE_WORD, .words = "3|4", .required = true})
 
 /*
- * What single values are, which the text names before them (NAME: fill(255)): constant, name, what
- * it does in one sentence, parameters.
+ * Settings of values, which the text names before them (NAME: fill(255)): constant, name, what it
+ * does in one sentence, parameters.
  */
 #define TRANSFORMS_OF_VALUES(X)                                                                    \
 	X(FILL, "fill",                                                                            \

@@ -277,7 +277,7 @@ int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height
 	if (!known)
 		return pipeline_fail(error, -EINVAL, -1,
 				     "samples would have different sizes: put a transform that "
-				     "sets the size, such as resize(%ux%u), behind %s",
+				     "sets the size, such as resize(%ux%u), after %s",
 				     width, height, transform_name(last_of_unknown_size(pipeline)));
 	pipeline->fixed_width = width;
 	pipeline->fixed_height = height;

@@ -24,7 +24,7 @@ enum transform_kind {
 		TRANSFORM_GEOMETRY_COUNT = TRANSFORM_CLAMP_BOXES, /* geometry comes first */
 	TRANSFORM_BOXES_COUNT = TRANSFORM_COLOR_JITTER,           /* then steps for boxes */
 	TRANSFORM_PIXELS_COUNT = TRANSFORM_NORMALIZE,             /* format transforms */
-	TRANSFORM_FORM_COUNT = TRANSFORM_FILL, /* what single values are comes last */
+	TRANSFORM_FORM_COUNT = TRANSFORM_FILL, /* settings of named values come last */
 };
 
 /* Parameters of color_jitter, in the order of its arguments. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 4 }; /* rows in work at once */
+enum { ROWS = 4 }; /* rows processed at once */
 
 void resize_float_deinit(struct resize_float *resize)
 {
@@ -15,8 +15,8 @@ void resize_float_deinit(struct resize_float *resize)
 }
 
 /*
- * Computes the weights of output pixel i, without those that are zero: the triangle has its top at
- * the pixel's centre and ends `support` input pixels from it.
+ * Computes the weights of output pixel i, except zeros: a triangle with its peak at the pixel's
+ * centre and a half-width of `support` input pixels.
  */
 static void filter_pixel(struct float_filter *filter, uint32_t i, double scale, double support)
 {
@@ -40,7 +40,7 @@ static void filter_pixel(struct float_filter *filter, uint32_t i, double scale, 
 	filter->taps[i] = taps;
 }
 
-/* Makes the filter, unless it is already that of the sizes. */
+/* Makes the filter, unless it already has these sizes. */
 static int filter_make(struct float_filter *filter, uint32_t size, uint32_t count)
 {
 	double scale = (double)size / count, support = scale > 1 ? scale : 1;
@@ -64,8 +64,8 @@ static int filter_make(struct float_filter *filter, uint32_t size, uint32_t coun
 }
 
 /*
- * Resizes ROWS rows of `stride` pixels across at once: their sums do not wait for each other.
- * Writes the first `rows` of them.
+ * Runs the horizontal pass on ROWS rows of `stride` pixels at once: their sums are independent,
+ * which hides latency. Writes the first `rows` of them.
  */
 static void pass_across(const struct float_filter *filter, const float *pixels, size_t stride,
 			uint32_t rows, float *output)
@@ -83,7 +83,7 @@ static void pass_across(const struct float_filter *filter, const float *pixels, 
 	}
 }
 
-/* Makes row i of the output, not resized across yet. */
+/* Runs the vertical pass for row i of the output; the row still has the input's width. */
 static void pass_down(const struct float_filter *filter, uint32_t i, const float *pixels,
 		      uint32_t width, float *restrict output)
 {

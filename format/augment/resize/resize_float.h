@@ -1,9 +1,9 @@
 /*
  * Antialiased bilinear resizing of one channel of f32, for rasters such as depth and images of 16
  * bits: torchvision's resize() of float tensors with antialias=True, which is PyTorch's
- * _upsample_bilinear2d_aa(). A triangle of the width of two output pixels, or of two input pixels
- * when enlarging; weights are normalized at the edges. The vertical pass runs first, PyTorch's
- * last: it is the faster one, and leaves fewer rows. Sums are in f32, in the order of the pixels
+ * _upsample_bilinear2d_aa(). The filter is a triangle, two output pixels wide, or two input pixels
+ * when enlarging; weights are normalized at the edges. The vertical pass runs first (in PyTorch,
+ * last): it is faster and leaves fewer rows. Sums are in f32, in the order of the pixels
  * and without contraction, so the bytes are the same everywhere. Pixels with weight zero are not
  * read, so that NaN and infinity do not spread further than the filter.
  */

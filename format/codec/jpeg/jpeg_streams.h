@@ -46,7 +46,7 @@ struct jpeg_cycle {
 
 /*
  * Initialises a cycle. Tables must outlive it. checked: the cycle is for lanes with `checked` set.
- * -ENOMEM.
+ * Returns 0 or -ENOMEM.
  */
 int jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame,
 		    struct jpeg_tables *tables, const struct jpeg_table *const *dc,

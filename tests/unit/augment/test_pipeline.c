@@ -185,8 +185,8 @@ TEST(failures_are_explained)
 	pipeline = parse("resize(8) hflip");
 	assert_int_equal(pipeline_fix_size(pipeline, 10, 20, NULL), 0);
 	expect_failure(pipeline, &sample, -EINVAL,
-		       "resize(8) makes the shorter side 8 and keeps the shape, as torchvision's "
-		       "Resize(8); put center_crop(8) behind it, or resize(8x8)");
+		       "resize(8) makes the shorter side 8 and keeps the ratio, as torchvision's "
+		       "Resize(8); put center_crop(8) after it, or resize(8x8)");
 	pipeline_free(pipeline);
 	pipeline = parse("resize(8x8) to(f32) normalize(dataset)");
 	expect_failure(pipeline, &sample, -EINVAL, "has not been given the dataset's statistics");

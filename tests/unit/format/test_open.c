@@ -197,7 +197,7 @@ TEST(foreign)
 		{0, 8, "\x89HDF\r\n\x1a\n", "but an HDF5 file"},
 		{0, 6, "\x93NUMPY", "but a NumPy array"},
 		{0, 10, "\x40\0\0\0\0\0\0\0{\"", "but a safetensors file"},
-		{0, 0, "", "magic does not fit"},
+		{0, 0, "", "wrong magic"},
 	};
 	uint8_t header[2048];
 

@@ -478,7 +478,7 @@ TEST(images_come_back)
 	}
 }
 
-/* Parts of a sample lie one behind another, so that one read fetches them. */
+/* The parts of a sample are contiguous, so that one read fetches them. */
 TEST(parts_are_neighbours)
 {
 	struct packimg_sample sample, image;
@@ -731,7 +731,7 @@ TEST(writer_refuses_rasters_with_another_head)
 		const char *fault;
 	} cases[] = {
 		{0, 2, "version 2 of a raster"},
-		{1, 2, "element 2 is none of a raster"},
+		{1, 2, "element 2 is not one of a raster"},
 		{2, 3, "3 channels in the raster, 1 in the record"},
 		{3, 9, "bands of 2^9 rows"},
 		{4, 9, "9 bands, expected"},
