@@ -138,7 +138,7 @@ static void measure(struct bench *bench)
 	double exact = median_sort(us[0], ROUNDS), fast = median_sort(us[1], ROUNDS);
 	double middle = median_sort(ratio, ROUNDS);
 
-	printf("microseconds of CPU time a sample, medians of %d rounds: exact %.1f, fast %.1f "
+	printf("microseconds of CPU time per sample, medians of %d rounds: exact %.1f, fast %.1f "
 	       "(%.3f times as much, from %.3f to %.3f); of that decoding %.1f and %.1f\n",
 	       ROUNDS, exact, fast, middle, ratio[0], ratio[ROUNDS - 1], exact * decode[0] / all[0],
 	       fast * decode[1] / all[1]);

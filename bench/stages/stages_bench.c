@@ -138,13 +138,14 @@ static void print_table(const struct options *options, const struct crops *crops
 	       options->file, crops->count, options->side, crops->indexed,
 	       LIBJPEG_TURBO_VERSION_NUMBER / 1000000, LIBJPEG_TURBO_VERSION_NUMBER / 1000 % 1000,
 	       LIBJPEG_TURBO_VERSION_NUMBER % 1000, results->rounds);
-	printf("%-44s", "microseconds of CPU time a crop");
+	printf("%-44s", "microseconds of CPU time per crop");
 	for (int decoder = 0; decoder < DECODER_COUNT; decoder++)
 		printf("%14s", decoder_name((enum decoder)decoder));
 	putchar('\n');
 	print_line(results, "entropy stage", CROP_ENTROPY, -1, 1);
 	print_line(results, "coefficients to pixels", CROP_DECODE, CROP_ENTROPY, 1);
-	print_line(results, "  the same, ns a pixel of the crop", CROP_DECODE, CROP_ENTROPY, pixel);
+	print_line(results, "  the same, ns per pixel of the crop", CROP_DECODE, CROP_ENTROPY,
+		   pixel);
 	print_line(results, "decode: both", CROP_DECODE, -1, 1);
 	print_line(results, "resize, flip and store", CROP_SAMPLE, CROP_DECODE, 1);
 	print_line(results, "back end: coefficients to finished sample", CROP_SAMPLE, CROP_ENTROPY,
@@ -220,7 +221,7 @@ int main(int argc, char **argv)
 {
 	static const struct argp argp = {arguments, parse, "FILE.pimg [COUNT]",
 					 "What each stage of COUNT (default 300) random-resized "
-					 "crops costs one core, beside libjpeg-turbo."};
+					 "crops costs one core, compared with libjpeg-turbo."};
 	static struct results results;
 	struct options options = {.count = 300, .side = 224, .rounds = 5};
 	struct packimg_error error;

@@ -68,7 +68,7 @@ static bool same_classes(const struct packimg *a, const struct packimg *b)
 	return true;
 }
 
-/* Checks that the input has the schema of those before it. */
+/* Checks that the input has the same schema as the previous ones. */
 static int match_schema(struct copy_set *set, const struct copy_input *input,
 			struct packimg_error *error)
 {
@@ -301,7 +301,7 @@ static int read_values(const struct copy_set *set, const struct copy_input *inpu
 	return 0;
 }
 
-/* Reads the further images of a sample. data is NULL of those that it lacks. */
+/* Reads the further images of a sample. data is NULL for those that it lacks. */
 static int read_images(const struct copy_input *input, uint64_t index,
 		       struct packimg_sample images[static SCHEMA_IMAGES_MAX],
 		       struct packimg_error *error)

@@ -1,6 +1,6 @@
 /*
  * packimg extract: writes images back to files. A sample's file is DIR/CLASS/NAME, where NAME is
- * the part of its source name below the class folder; its further images stand beside it, with the
+ * the part of its source name below the class folder. Its further images are next to it, with the
  * name of their value before the extension. A stored JPEG is written byte for byte, pixels as PNG
  * or .npy. The main thread chooses all names first, so that two samples with the same name get two
  * files, independently of the number of threads.
@@ -40,14 +40,14 @@ struct extract {
 	int folder; /* fd of DIR */
 	uint64_t *samples;
 	const struct schema *schema;
-	uint32_t files; /* of each sample: 1 + the number of further images */
+	uint32_t files; /* per sample: 1 + the number of further images */
 	/*
-	 * paths relative to DIR, `files` for each sample; NULL of an image that the sample lacks,
+	 * paths relative to DIR, `files` for each sample; NULL for an image that the sample lacks
 	 * or whose record is damaged
 	 */
 	const char **paths;
 	uint64_t count;
-	struct buffer text; /* of one value in the manifest */
+	struct buffer text; /* text of a value for the manifest */
 	struct arena arena;
 	struct progress progress;
 	uint64_t done, bytes, bad; /* number and bytes of images written; number of images that
@@ -160,7 +160,7 @@ static const char *below_class(const char *name, size_t *size, const char *class
 	return rest;
 }
 
-/* Returns the value of the schema that is file number `file` of a sample. */
+/* Returns the schema's value that is in file number `file` of a sample. */
 static const struct schema_value *value_of_file(const struct extract *extract, uint32_t file)
 {
 	int index = file == 0 ? schema_stored(extract->schema, SCHEMA_IN_INDEX, 0)
@@ -315,7 +315,7 @@ static int enter_path(struct name_table *names, const struct packimg_sample *sam
 	return 0;
 }
 
-/* Builds the path of a further image: NAME.VALUE.EXTENSION beside the sample's file. */
+/* Builds the path of a further image: NAME.VALUE.EXTENSION next to the sample's file. */
 static int make_image_path(const struct extract *extract, const char *main_path, uint32_t file,
 			   const struct packimg_sample *image, struct buffer *path)
 {
@@ -595,8 +595,8 @@ static bool is_value_name(const struct extract *extract, const char *name)
 }
 
 /*
- * Writes the name of the column of a further image or a field. A value that is called as one of
- * manifest_columns gets a number, class_2, so that convert finds one column of each name.
+ * Writes the column name of a further image or a field. If it is also one of manifest_columns,
+ * appends a number (class_2), so that column names are unique.
  */
 static void write_column_name(const struct extract *extract, FILE *file, const char *name)
 {

@@ -29,7 +29,7 @@ struct index {
 	struct packimg *dataset;
 	struct packimg_rewriter *rewriter;
 	const uint64_t *order;
-	uint32_t files; /* of each sample: 1 + the number of further images */
+	uint32_t files; /* per sample: 1 + the number of further images */
 	struct progress progress;
 	struct packimg_error *error;
 	/* Results. */
@@ -59,8 +59,8 @@ enum action {
 };
 
 /*
- * Result of one image: the results of a block are `files` for each sample, its further images
- * behind the first. The bytes of its index are in the block.
+ * Result of one image. A block has `files` results for each sample: its image, then its further
+ * images. The bytes of the index are in the block.
  */
 struct outcome {
 	enum action action;
@@ -82,7 +82,7 @@ static bool probe_sample(const struct packimg_sample *sample, struct packimg_jpe
 	       ret_info->components == sample->channels;
 }
 
-/* Looks up file number `file` of a sample. */
+/* Looks up image number `file` of a sample. */
 static int find_file(const struct index *index, uint64_t number, uint32_t file,
 		     struct packimg_sample *ret_image)
 {

@@ -50,7 +50,9 @@ static void print_name(const struct packimg_field *field)
 	putchar('=');
 }
 
-/* Writes the text of a value of numbers in bytes, as terminated JSON, to list->text. */
+/*
+ * Converts a value that is stored as bytes of numbers to JSON text, null-terminated, in list->text.
+ */
 static int typed_text(struct list_options *list, const struct schema_value *typed,
 		      const struct packimg_value *value)
 {
@@ -129,7 +131,7 @@ static json_t *value_json(struct list_options *list, const struct packimg_field 
 
 	if (typed && !typed_text(list, typed, value)) {
 		json = json_loads((const char *)list->text.data, JSON_DECODE_ANY, NULL);
-		/* Numbers from 2^63 on have no JSON here. */
+		/* Jansson has no integers from 2^63 on. */
 		return json ? json : json_string((const char *)list->text.data);
 	}
 	switch (field->type) {

@@ -33,7 +33,7 @@ REASONS = [
     ("*/q/pal[48]rlecut.bmp", THERE, "not enough image data", "the file ends its picture early: what it leaves out has the first colour; Pillow wants all lines"),
     # robert-ancell+pygif
     ("*/test-suite/image-zero-*.gif", NEITHER, "damaged GIF", "the frame promises a table of colours, and the file ends"),
-    ("*/test-suite/invalid-code.gif", NEITHER, "damaged GIF", "a code that stands for nothing"),
+    ("*/test-suite/invalid-code.gif", NEITHER, "damaged GIF", "an undefined code"),
     ("*/test-suite/invalid-colors.gif", HERE, "not in its table", "packimg(1): colours that a table lacks are damage"),
     ("*/test-suite/max-codes.gif", HERE, "^not supported: GIF whose codes", "giflib reads up to 8 bits a pixel"),
     ("*/test-suite/overflow-codes*.gif", NEITHER, "longer than 12 bits", "the format has no longer codes"),

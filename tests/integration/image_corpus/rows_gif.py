@@ -65,6 +65,6 @@ def rows():
     yield Row("cut.gif", still[:len(still) // 2], refused="damaged", part="gif")
     for offset in 100, 104, 110:  # offsets in the LZW data
         wrong = still[:at + 12 + offset] + b"\xff" + still[at + 13 + offset:]
-        yield Row(f"no-such-code-{offset}.gif", wrong, refused="stands for nothing", part="gif")
+        yield Row(f"no-such-code-{offset}.gif", wrong, refused="a code is undefined", part="gif")
     yield Row("cut-header.gif", still[:10], refused="damaged", part="gif")
     yield Row("no-image.gif", still[:at] + b";", refused="^not supported: GIF without an image", part="gif")

@@ -37,7 +37,7 @@ def rows():
     for name, marker in ("lossless", 0xC3), ("hierarchical", 0xC5), ("lossless-arithmetic", 0xCB), ("ls", 0xF7):
         yield Row(f"{name}.jpg", plain[:frame] + bytes([marker]) + plain[frame + 1:], refused=r"SOF\d+ \(lossless or hierarchical\) is not supported; make a baseline JPEG")
     for bits in 12, 16:
-        yield Row(f"bits-{bits}.jpg", plain[:frame + 3] + bytes([bits]) + plain[frame + 4:], refused="bits a sample.*make an 8-bit file")
+        yield Row(f"bits-{bits}.jpg", plain[:frame + 3] + bytes([bits]) + plain[frame + 4:], refused="bits per sample.*make an 8-bit file")
     yield Row("late-height.jpg", plain[:frame + 4] + bytes(2) + plain[frame + 6:-2] + b"\xff\xdc\0\4\0\x1f\xff\xd9", refused="DNL.*not supported; ")
     yield Row("text.jpg", b"this is no image\n", refused="not an image")
     yield Row("transposed.jpg", jpegtran(cjpeg("-sample", "2x1"), "-transpose"))

@@ -45,7 +45,7 @@ def rows():
     yield Row("cut-plain.ppm", b"P3\n45 31\n255\n" + plain_rows(rgb)[:-30], "Pillow repeats the last number", refused="its pixels end")
     yield Row("beyond-plain.pgm", b"P2\n45 31\n255\n" + plain_rows(grey).replace(b" ", b" 300 ", 1), refused="no numbers")
     yield Row("words.pgm", b"P2\n45 31\n255\n" + b"many " * 2000, refused="no numbers")
-    yield Row("no-size.ppm", b"P6\n# nothing\n", refused="does not say its size")
+    yield Row("no-size.ppm", b"P6\n# nothing\n", refused="its size is missing")
     yield Row("zero.ppm", b"P6\n0 31\n255\n", refused="size of 0x31")
     yield Row("maximum.ppm", b"P6\n45 31\n65536\n" + rgb.tobytes() * 2, refused="^not supported: PNM of values up to 65536")
     yield Row("maximum-0.ppm", b"P6\n45 31\n0\n" + rgb.tobytes(), refused="largest value")

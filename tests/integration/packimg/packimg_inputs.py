@@ -159,7 +159,7 @@ class PackimgInputs(PackimgTest):
             self.assertIn(told, self.stderr)
         (self.dir / "lonely-labels-idx1-ubyte").write_bytes(labels[:-1])
         self.packimg("convert", "-q", "lonely-images-idx3-ubyte", "-o", "no.pimg", rc=2)
-        self.assertIn("lonely-labels-idx1-ubyte: not an idx file of bytes, whole", self.stderr)
+        self.assertIn("lonely-labels-idx1-ubyte: not a complete idx file of bytes", self.stderr)
         (self.dir / "lonely-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 4) + bytes(4))
         self.packimg("convert", "-q", "lonely-images-idx3-ubyte", "-o", "no.pimg", rc=2)
         self.assertIn("lonely-labels-idx1-ubyte: 4 labels for the 5 images of lonely-images-idx3-ubyte", self.stderr)

@@ -13,7 +13,7 @@
 int text_error_prefix(struct packimg_error *error, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* True if the name has the ending, in letters of any case, and something before it. */
+/* True if the name ends in `end`, ignoring case, and is longer than it. */
 bool text_ends_with(const char *name, const char *end);
 
 /*

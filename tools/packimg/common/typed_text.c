@@ -59,7 +59,7 @@ static void write_number(char text[NUMBER_SHORTEST], enum schema_element element
 		snprintf(text, NUMBER_SHORTEST, "%" PRIu64, bits);
 }
 
-/* Appends dimension `dim` and those behind it. *at moves past the numbers. */
+/* Appends dimension `dim` and the following ones. *at moves past the numbers. */
 static int append_dim(const struct schema_value *value, uint64_t count, unsigned dim,
 		      const uint8_t **at, struct buffer *text)
 {

@@ -1,7 +1,6 @@
 /*
  * Text of values that a schema describes and that are stored as bytes, such as boxes and vectors:
- * JSON arrays, one level for each dimension, with null for infinities and not-a-numbers. Any
- * thread.
+ * JSON arrays, one level for each dimension, with null for infinities and NaN. Any thread.
  */
 #pragma once
 
@@ -10,8 +9,8 @@
 #include "tools/packimg/common/memory.h"
 
 /*
- * Returns the value of the schema that a field stores as bytes of numbers; NULL if the field's own
- * type says what it is.
+ * Returns the schema's value that a field stores as bytes of numbers; NULL if the field's own type
+ * defines its text.
  */
 const struct schema_value *typed_value(const struct packimg *dataset, uint32_t field);
 /* Appends the text. stored is present, and its size fits the value. 0 or -ENOMEM. */

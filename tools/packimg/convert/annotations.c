@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 enum {
-	EXAMINED_MAX = 64,    /* maximum number of files of which the first bytes are read */
+	EXAMINED_MAX = 64,    /* maximum number of files to examine */
 	HEAD_SIZE = 64 << 10, /* number of bytes read */
 };
 
-/* How the names of COCO's annotation files begin. */
+/* Prefixes of the names of COCO's annotation files. */
 static const char *const coco_begins[] = {
 	"instances_", "person_keypoints_", "captions_", "panoptic_", "stuff_", NULL};
 static const char *const coco_folders[] = {"annotations", NULL};
@@ -147,7 +147,7 @@ static bool is_coco(const char *name, const char *head)
 	return is_coco_text(head);
 }
 
-/* Returns true if the first line is a class and the centre and size of a box, all in 0..1. */
+/* Returns true if the first line is a class, centre and size of a box, all in 0..1. */
 static bool is_yolo_text(char *head)
 {
 	unsigned count = 0;

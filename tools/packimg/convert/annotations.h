@@ -1,9 +1,8 @@
 /*
- * Recognises datasets of other tasks than classification by the names of their files, and in
- * folders by the first bytes of annotation files: COCO, Pascal VOC, YOLO, folders of
- * masks, and those of known_lists.h.
- * Their folders are no classes, and their masks are no images to train on, so a conversion has to
- * be asked for them. Lives in the caller's arena. One thread.
+ * Recognises datasets for other tasks than classification by the names of their files, and in
+ * folders by the first bytes of annotation files: COCO, Pascal VOC, YOLO, folders of masks, and
+ * the datasets of known_lists.h. Their folders are not classes and their masks are not training
+ * images, so convert packs them only if asked to. Memory is in the caller's arena. One thread.
  */
 #pragma once
 
@@ -11,14 +10,15 @@
 #include "tools/packimg/source/source.h"
 
 enum annotation_sign {
-	SIGN_COCO,         /* JSON with a name or the keys of COCO's */
-	SIGN_VOC,          /* XML in Annotations/, or with the root element of Pascal VOC's */
+	SIGN_COCO,         /* JSON with the name or the keys of a COCO file */
+	SIGN_VOC,          /* XML in Annotations/, or with Pascal VOC's root element */
 	SIGN_YOLO,         /* text whose first line is a class and four numbers in 0..1 */
 	SIGN_SEGMENTATION, /* an image in a folder that only segmentation datasets have */
 	SIGN_KNOWN,        /* a list that known_lists.h has for a dataset */
 	SIGN_LABELS,       /* text in labels/ */
-	SIGN_MASKS,        /* an image in a folder named like one of masks */
-	SIGN_IMAGES,       /* an image in a folder named like one of images without masks */
+	SIGN_MASKS,        /* an image in a folder with a common name for masks */
+	SIGN_IMAGES, /* an image in a folder with a common name for the images that belong to masks
+		      */
 	ANNOTATION_SIGNS,
 };
 
@@ -30,14 +30,14 @@ struct annotations {
 	unsigned examined; /* number of files whose first bytes were read */
 };
 
-/* A source at this path begins: looks for COCO's annotations beside it. 0 or -ENOMEM. */
+/* Call at the start of a source: searches for COCO's annotations next to it. 0 or -ENOMEM. */
 int annotations_begin(struct annotations *annotations, const char *source);
 /* An image whose class would be derived from its name. 0 or -ENOMEM. */
 int annotations_add_image(struct annotations *annotations, const char *name);
 /* A file of the source that is not an image. 0 or -ENOMEM. */
 int annotations_add_other(struct annotations *annotations, const char *source, const char *name);
 /*
- * Fails with -EINVAL if the files are those of a dataset with annotations, with what they look like
- * and the options that pack them nevertheless.
+ * Returns -EINVAL if the files belong to a dataset with annotations; the message has its kind and
+ * the options that pack it anyway.
  */
 int annotations_check(const struct annotations *annotations, struct packimg_error *error);

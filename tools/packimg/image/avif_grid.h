@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-/* Properties of a grid that libavif cannot read in any tile order. */
+/* Properties that keep libavif from reading a grid, whatever the order of its tiles. */
 struct avif_grid {
 	bool twice;  /* the grid uses a tile at several positions */
 	bool shared; /* another image also uses one of the grid's tiles */

@@ -1,7 +1,7 @@
 /*
- * libavif, loaded when the first AVIF is read, so that packimg runs without it: releases of a
- * distribution have different versions of it, whose structures differ. The soname, AVIF_SONAME, is
- * that of the headers of the build; another version is not loaded. Any thread.
+ * libavif, loaded when the first AVIF is read, so that packimg runs without it. Its structures
+ * differ between versions, and distributions have different ones: loads only AVIF_SONAME, the
+ * soname of the headers in the build. Any thread.
  */
 #pragma once
 
@@ -17,7 +17,7 @@
 	X(avifRGBImageSetDefaults)                                                                 \
 	X(avifResultToString)
 
-/* The functions under their own names: library->avifDecoderCreate(). */
+/* Pointers to libavif's functions, under their own names: library->avifDecoderCreate(). */
 struct avif_library {
 #define MEMBER(function) __typeof__(&(function)) function;
 	AVIF_FUNCTIONS(MEMBER)

@@ -45,10 +45,11 @@ static int probe_jpeg(const uint8_t *data, size_t size, struct image_info *info,
 	if (r)
 		return r;
 	if (jpeg.precision != 8)
-		return packimg_fail(error, -ENOTSUP,
-				    "a JPEG of %u bits a sample, which no decoder here reads; make "
-				    "an 8-bit file of it",
-				    jpeg.precision);
+		return packimg_fail(
+			error, -ENOTSUP,
+			"a JPEG of %u bits per sample, which no decoder here reads; make "
+			"an 8-bit file of it",
+			jpeg.precision);
 	if (jpeg.width > JPEG_SIDE_MAX || jpeg.height > JPEG_SIDE_MAX)
 		return packimg_fail(
 			error, -ENOTSUP,
@@ -298,7 +299,7 @@ int image_not_supported(struct packimg_error *error, const char *format, ...)
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
 	return packimg_fail(error, -ENOTSUP,
-			    "not supported: %s; save it as PNG or JPEG of 8 bits a sample", text);
+			    "not supported: %s; save it as PNG or JPEG of 8 bits per sample", text);
 }
 
 int image_write_png(const struct resize_picture *pixels, struct buffer *png,

@@ -267,7 +267,7 @@ static int gif_read(const uint8_t *data, size_t size, const struct image_info *i
 		return packimg_fail(error, -EBADMSG,
 				    "damaged GIF: a pixel's colour is not in its table");
 	if (!r && !gif_codes_are_defined(data, size))
-		return packimg_fail(error, -EBADMSG, "damaged GIF: a code stands for nothing");
+		return packimg_fail(error, -EBADMSG, "damaged GIF: a code is undefined");
 	return r ? packimg_fail(error, r, "out of memory") : 0;
 }
 

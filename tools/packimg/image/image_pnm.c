@@ -62,12 +62,11 @@ static int pnm_open(struct pnm *pnm, const uint8_t *data, size_t size, struct pa
 	};
 	if (!pnm_number(pnm, 10, UINT32_MAX, &pnm->width) ||
 	    !pnm_number(pnm, 10, UINT32_MAX, &pnm->height))
-		return packimg_fail(error, -EBADMSG, "damaged PNM: it does not say its size");
+		return packimg_fail(error, -EBADMSG, "damaged PNM: its size is missing");
 	if (!pnm->bits && (!pnm_number(pnm, 10, UINT32_MAX, &pnm->maximum) || !pnm->maximum))
-		return packimg_fail(error, -EBADMSG,
-				    "damaged PNM: it does not say its largest value");
+		return packimg_fail(error, -EBADMSG, "damaged PNM: its maximum value is missing");
 	if (pnm->maximum > UINT16_MAX)
-		return image_not_supported(error, "PNM of values up to %u; 65535 is the most",
+		return image_not_supported(error, "PNM of values up to %u; 65535 is the maximum",
 					   pnm->maximum);
 	/* the pixels start after exactly one white space byte, whatever their values */
 	if (!pnm->plain && (pnm->at == pnm->end || !is_space(*pnm->at++)))
@@ -145,7 +144,8 @@ static int pnm_read(const uint8_t *data, size_t size, const struct image_info *i
 		if (!(pnm.plain ? pnm_plain_row(&pnm, row) : pnm_raw_row(&pnm, row)))
 			return packimg_fail(
 				error, -EBADMSG,
-				"damaged PNM: its pixels end or are no numbers in row %u", y);
+				"damaged PNM: its pixels end early or are not numbers in row %u",
+				y);
 		if (pnm.channels == 1)
 			spread(row, info->width);
 	}

@@ -40,7 +40,7 @@ static int webp_fail(const uint8_t *data, size_t size, struct packimg_error *err
 
 	if (size >= NAME + NAME_SIZE && memcmp(data + NAME, "VP8", 3) != 0)
 		return image_not_supported(error, "WebP that is not coded by VP8");
-	return packimg_fail(error, -EBADMSG, "damaged WebP: its chunks are not whole");
+	return packimg_fail(error, -EBADMSG, "damaged WebP: its chunks are incomplete");
 }
 
 static int webp_probe(const uint8_t *data, size_t size, struct image_info *info,
@@ -87,7 +87,7 @@ static int webp_read(const uint8_t *data, size_t size, const struct image_info *
 	bool whole = WebPDemuxGetFrame(demuxer, 1, &frame) && read_frame(&frame, info, rgb);
 	WebPDemuxReleaseIterator(&frame);
 	WebPDemuxDelete(demuxer);
-	return whole ? 0 : packimg_fail(error, -EBADMSG, "damaged WebP: its pixels are not whole");
+	return whole ? 0 : packimg_fail(error, -EBADMSG, "damaged WebP: its pixels are incomplete");
 }
 
 /* Lossless images are decoded to four bytes per pixel. */

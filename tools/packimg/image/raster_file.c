@@ -35,7 +35,7 @@ static int put_npy_head(const struct packimg_raster *raster, struct buffer *file
 	int size = snprintf(head + NPY_PREFIX, NPY_HEAD_MAX,
 			    "{'descr': '%s', 'fortran_order': False, 'shape': (%u, %u%s), }",
 			    types[raster->element], raster->height, raster->width, channels);
-	/* Blanks and a line feed fill the description up, so that the elements are aligned. */
+	/* Pad the description with blanks and a line feed, to align the elements. */
 	size_t total = ((size_t)(NPY_PREFIX + size + 1) + NPY_ALIGN - 1) / NPY_ALIGN * NPY_ALIGN;
 	memset(head + NPY_PREFIX + size, ' ', total - NPY_PREFIX - (size_t)size);
 	head[total - 1] = '\n';

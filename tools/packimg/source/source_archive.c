@@ -108,9 +108,9 @@ static int pass_folder(struct archive_source *archive, const struct archive_memb
 }
 
 /*
- * Opens a member that is an uncompressed tar, as ILSVRC2012_img_train.tar holds one of each class.
- * Its files are named as if its folder lay in its place. Returns false without an error if the
- * member is not such an archive, or nothing in it is wanted.
+ * Opens a member that is an uncompressed tar, such as the one for each class in
+ * ILSVRC2012_img_train.tar. Its files are named as in a folder with the tar's name. Returns false
+ * without an error if the member is not such an archive, or none of its files is wanted.
  */
 static bool open_inner(struct archive_source *archive, const struct archive_member *member,
 		       int *ret_status, struct packimg_error *error)
@@ -146,7 +146,10 @@ static bool open_inner(struct archive_source *archive, const struct archive_memb
 	return is_open;
 }
 
-/* Returns the next member of the archive in the archive; ARCHIVE_READER_END closes that. */
+/*
+ * Returns the next member of the inner archive. Closes it and returns ARCHIVE_READER_END at its
+ * end.
+ */
 static int next_inner(struct archive_source *archive, struct archive_member *ret_member,
 		      struct packimg_error *error)
 {
@@ -195,7 +198,7 @@ static int note_inner(const struct archive_source *archive)
 		archive->inner_count == 1 ? "a folder of its name" : "folders of their names");
 }
 
-/* Locates a member of the archive in the archive, which is stored whole. */
+/* Locates a member of the inner archive, which the outer one stores uncompressed. */
 static int locate_inner(struct archive_source *archive, struct blob_location *ret_location,
 			struct packimg_error *error)
 {
@@ -203,8 +206,8 @@ static int locate_inner(struct archive_source *archive, struct blob_location *re
 	ret_location->container = archive->container;
 	return archive_reader_range(archive->inner, &ret_location->offset, &ret_location->size)
 		       ? packimg_fail(error, SOURCE_SKIP,
-				      "it is empty, sparse or compressed in an archive in an "
-				      "archive; unpack the inner one")
+				      "it is empty, sparse or compressed in an "
+				      "inner archive; unpack that")
 		       : 0;
 }
 

@@ -11,12 +11,14 @@ struct archive_source {
 	char *stem; /* name of the archive without folders and extensions */
 	bool is_pipe;
 	struct buffer bytes;
-	/* The archive that is the current member: its reader, or NULL, and its folder, as "n01/".
+	/*
+	 * Inner archive: the current member, if it is an archive. Its reader, or NULL, and the
+	 * folder of its files, such as "n01/".
 	 */
 	struct archive_reader *inner;
 	struct buffer inner_folder;
 	size_t inner_folder_size;
-	uint64_t inner_count; /* such archives so far */
+	uint64_t inner_count; /* number of inner archives so far */
 };
 
 int archive_source_open(struct source *source, const char *path, struct packimg_error *error);

@@ -1,8 +1,8 @@
 /*
- * Source: a file of raw pixels. Either idx, as MNIST and its relatives come, also compressed by
- * gzip (http://yann.lecun.com/exdb/mnist/), with the labels in a file beside it; or the binary
- * version of CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html), with the names
- * of classes beside it. Each image is read as a PNM file with these pixels.
+ * Source: a file of raw pixels. Either idx, the format of MNIST and similar datasets, optionally
+ * compressed by gzip (http://yann.lecun.com/exdb/mnist/), with the labels in a file next to it; or
+ * the binary version of CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html), with
+ * the class names next to it. Each image is read as a PNM file with these pixels.
  */
 #include "tools/packimg/source/source_pixels.h"
 
@@ -50,7 +50,7 @@ struct source_pixels {
 	struct source_field field;
 };
 
-/* Opens a gzip file for unpacking; NULL if it is none. */
+/* Opens a gzip file for unpacking; NULL if it is not one. */
 static struct archive *gzip_open(const char *path)
 {
 	struct archive *archive = archive_read_new();
@@ -94,7 +94,7 @@ static bool is_idx(const uint8_t *head, size_t size, unsigned dimensions)
 	       head[3] == dimensions;
 }
 
-/* Returns the bytes of a record of CIFAR's binary version; 0 if the file is none. */
+/* Returns the size in bytes of a record of CIFAR's binary version; 0 if the file is not one. */
 static uint64_t cifar_record(const char *path)
 {
 	struct stat status;
@@ -235,7 +235,7 @@ static int read_labels(struct source_pixels *pixels, const char *path, struct pa
 	if (r)
 		return r;
 	if (!is_idx(head, sizeof(head), 1) || size != sizeof(head) + read_u32(head + 4))
-		return packimg_fail(error, -EBADMSG, "%s: not an idx file of bytes, whole", path);
+		return packimg_fail(error, -EBADMSG, "%s: not a complete idx file of bytes", path);
 	if (read_u32(head + 4) != pixels->count)
 		return packimg_fail(error, -EINVAL,
 				    "%s: %u labels for the %" PRIu64 " images of %s", path,
@@ -298,7 +298,7 @@ static int open_idx(struct source_pixels *pixels, uint64_t size, struct packimg_
 	return add_labels(pixels, error);
 }
 
-/* Reads the names of classes, a line each, from a file beside the source, if it is there. */
+/* Reads class names, one per line, from a file next to the source, if it exists. */
 static void read_class_names(struct source_pixels *pixels, const char *name)
 {
 	char *path, *rest = NULL;
@@ -359,7 +359,7 @@ static void source_pixels_close(struct source *source)
 	free(pixels->path);
 }
 
-/* Sets the class from the labels in a record of CIFAR's. */
+/* Sets the class from the labels of a CIFAR record. */
 static int set_cifar_class(struct source_pixels *pixels, uint64_t offset, struct source_item *item,
 			   struct packimg_error *error)
 {

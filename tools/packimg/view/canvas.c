@@ -47,8 +47,8 @@ void canvas_blend(struct canvas *canvas, uint32_t x, uint32_t y, struct colour c
 }
 
 /*
- * Cuts a line, as fractions of its length, to one edge: where delta * t <= room. Liang and Barsky
- * (1984).
+ * Clips a line to one edge of the picture. first and last are fractions of the line's length; keeps
+ * the part with delta * t <= room (Liang and Barsky, 1984).
  */
 static bool cut_line(double delta, double room, double *first, double *last)
 {
@@ -72,7 +72,7 @@ void canvas_line(struct canvas *canvas, const double from[2], const double to[2]
 		delta[i] = to[i] - from[i];
 		if (!isfinite(from[i]) || !isfinite(to[i]) || !isfinite(delta[i]))
 			return;
-		/* The pen may begin outside the picture. */
+		/* The pen may start outside the picture. */
 		if (!cut_line(-delta[i], from[i] + CANVAS_PEN, &first, &last) ||
 		    !cut_line(delta[i], size[i] - from[i], &first, &last))
 			return;
@@ -90,7 +90,7 @@ void canvas_line(struct canvas *canvas, const double from[2], const double to[2]
 void canvas_circle(struct canvas *canvas, const double centre[2], double radius,
 		   struct colour colour)
 {
-	/* Also refuses not-a-number. */
+	/* Also false for NaN. */
 	if (!(fabs(centre[0]) < UINT32_MAX) || !(fabs(centre[1]) < UINT32_MAX))
 		return;
 	int64_t x = (int64_t)floor(centre[0]), y = (int64_t)floor(centre[1]);
@@ -110,7 +110,7 @@ static void put_glyph(struct canvas *canvas, int64_t x, int64_t y, uint32_t char
 				canvas_dot(canvas, x + i, y + j, colour);
 }
 
-/* Each character of UTF-8 has one byte that is no continuation. */
+/* Each UTF-8 character has one byte that is not a continuation byte. */
 static bool begins_character(char byte)
 {
 	return ((unsigned char)byte & 0xc0) != 0x80;

@@ -1,6 +1,6 @@
 /*
- * A picture in memory to draw on: 8-bit RGB. Draws within the picture only;
- * coordinates may be any numbers. Owned by its maker, used by one thread.
+ * A picture in memory to draw on: 8-bit RGB. Clips to the picture; coordinates may be any numbers.
+ * Owned by its creator, used by one thread.
  */
 #pragma once
 
@@ -20,22 +20,22 @@ enum { CANVAS_PEN = 2 /* pixels, the width of lines */ };
 /* Returns the canvas of a part that lies within the picture. */
 struct canvas canvas_part(const struct canvas *canvas, uint32_t x, uint32_t y, uint32_t width,
 			  uint32_t height);
-/* Sets a pixel; nothing outside the picture. */
+/* Sets a pixel, unless it is outside the picture. */
 void canvas_dot(struct canvas *canvas, int64_t x, int64_t y, struct colour colour);
 void canvas_fill(struct canvas *canvas, int64_t x, int64_t y, uint32_t width, uint32_t height,
 		 struct colour colour);
-/* Mixes the colour into a pixel of the picture; alpha 255 replaces it. */
+/* Blends the colour into a pixel of the picture; alpha 255 replaces it. */
 void canvas_blend(struct canvas *canvas, uint32_t x, uint32_t y, struct colour colour,
 		  uint8_t alpha);
-/* A line between the points. Nothing if a coordinate is not finite. */
+/* Draws a line between the points, unless a coordinate is not finite. */
 void canvas_line(struct canvas *canvas, const double from[2], const double to[2],
 		 struct colour colour);
-/* A filled circle. Nothing if a coordinate is not finite. */
+/* Draws a filled circle, unless a coordinate is not finite. */
 void canvas_circle(struct canvas *canvas, const double centre[2], double radius,
 		   struct colour colour);
 /*
- * A line of UTF-8 text in the font of font.h, its top left corner at x, y. If it is wider than
- * width_max pixels, leaves out its beginning or end and puts "..." there.
+ * Draws a line of UTF-8 text in the font of font.h, with its top left corner at x, y. If it is
+ * wider than width_max pixels, replaces its beginning or end with "...".
  */
 enum canvas_cut { CANVAS_CUT_END, CANVAS_CUT_BEGINNING };
 void canvas_text(struct canvas *canvas, int64_t x, int64_t y, uint32_t width_max, const char *text,

@@ -52,7 +52,7 @@ static int has_value(const void *context, const struct packimg *dataset, uint64_
 	int r = sample_field_text(dataset, index, wanted->field, wanted->buffer);
 	if (r == -ENOMEM)
 		return r;
-	/* A damaged value equals none. */
+	/* A damaged value does not match. */
 	*ret_keep = !r && wanted->buffer->size == strlen(wanted->text) &&
 		    memcmp(wanted->buffer->data, wanted->text, wanted->buffer->size) == 0;
 	return 0;
@@ -130,7 +130,7 @@ static int has_key(const void *context, const struct packimg *dataset, uint64_t 
 	size_t size;
 
 	if (packimg_source(dataset, index, &name, &size))
-		return 0; /* a damaged key equals none */
+		return 0; /* a damaged key does not match */
 	for (size_t i = 0; i < wanted->keys->count; i++) {
 		const char *key = wanted->keys->strings[i];
 

@@ -1,6 +1,6 @@
 /*
- * Which samples packimg view shows: those of given classes, values of fields and keys, at most a
- * given number, spread evenly over the dataset. Main thread only.
+ * Selects the samples that packimg view shows: those with given classes, field values and keys, at
+ * most a given number, spread evenly over the dataset. Main thread only.
  */
 #pragma once
 
@@ -8,16 +8,16 @@
 
 struct choice {
 	struct selection selection;
-	struct string_list fields; /* "NAME=VALUE"; a sample needs all; empty for any */
+	struct string_list fields; /* "NAME=VALUE"; samples must match all of them; empty for any */
 	struct string_list keys;   /* names of sources; empty for any */
 	uint64_t count_max;
 };
 
 void choice_deinit(struct choice *choice);
 /*
- * Returns the indices of the samples, ascending; the caller frees them. ret_found receives how many
- * samples there are to choose from. -EINVAL or -ENOENT with a sentence that names what does not
- * exist, -ENOMEM.
+ * Returns the indices of the samples, ascending; the caller frees them. ret_found receives the
+ * number of samples that match, before they are thinned out. -EINVAL, or -ENOENT with a sentence
+ * that names what does not exist, or -ENOMEM.
  */
 int choice_resolve(const struct choice *choice, const struct packimg *dataset,
 		   uint64_t **ret_samples, uint64_t *ret_count, uint64_t *ret_found,

@@ -3,7 +3,7 @@
 enum { FONT_FIRST = ' ', FONT_LAST = '~' };
 
 /* clang-format off */
-/* A row of pixels each byte, from the top; bit 4 is the leftmost pixel. */
+/* One byte per row of pixels, from the top; bit 4 is the leftmost pixel. */
 static const uint8_t glyphs[FONT_LAST - FONT_FIRST + 1][FONT_HEIGHT] = {
 	{0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00}, /* space */
 	{0x04, 0x04, 0x04, 0x04, 0x04, 0x00, 0x04}, /* ! */

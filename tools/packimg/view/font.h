@@ -7,8 +7,11 @@
 enum {
 	FONT_WIDTH = 5,   /* pixels of a glyph */
 	FONT_HEIGHT = 7,  /* pixels of a glyph */
-	FONT_ADVANCE = 6, /* pixels from a glyph to the next */
+	FONT_ADVANCE = 6, /* pixels from one glyph to the next */
 };
 
-/* Returns whether the glyph of a character is set at column x and row y. A box if it has none. */
+/*
+ * Returns true if the glyph of a character covers column x, row y. A character without a glyph is a
+ * box.
+ */
 bool font_pixel(uint32_t character, unsigned x, unsigned y);

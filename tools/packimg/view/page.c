@@ -31,7 +31,7 @@ static void put_string(struct page *page, const char *text)
 	put_bytes(page, text, strlen(text));
 }
 
-/* Appends markup. Text from the dataset goes through put_text() alone. */
+/* Appends markup. Use put_text() for all text from the dataset. */
 __attribute__((format(printf, 2, 3))) static void put_format(struct page *page, const char *format,
 							     ...)
 {
@@ -47,7 +47,7 @@ __attribute__((format(printf, 2, 3))) static void put_format(struct page *page, 
 		put_bytes(page, text, (size_t)size);
 }
 
-/* Appends printable text, escaped for the content of elements and for attributes in quotes. */
+/* Appends printable text, escaped for element content and quoted attributes. */
 static void put_text(struct page *page, const char *text)
 {
 	for (; *text; text++) {
@@ -73,7 +73,7 @@ static void put_text(struct page *page, const char *text)
 	}
 }
 
-/* The same, for text of any bytes. */
+/* Appends text of arbitrary bytes. */
 static void put_untrusted(struct page *page, const char *text)
 {
 	char *copy = printable_copy(text, strlen(text));
@@ -260,7 +260,7 @@ static void put_points(struct page *page, const struct shapes *shapes, const str
 	}
 }
 
-/* Text stands within the picture, at the corner of its box. */
+/* Puts the text inside the picture, at the corner of its box. */
 static void put_box_class(struct page *page, const struct panel *panel, const struct shape *shape)
 {
 	const double *corner = panel->shapes.points[shape->first];
@@ -278,7 +278,7 @@ static bool is_drawable(const struct shapes *shapes, const struct shape *shape)
 		for (unsigned axis = 0; axis < 2; axis++) {
 			double at = shapes->points[shape->first + i][axis];
 
-			/* Also refuses not-a-number. */
+			/* Also false for NaN. */
 			if (!(at > -1e9 && at < 1e9))
 				return false;
 		}
@@ -361,7 +361,7 @@ static void put_texts(struct page *page, const struct sample_texts *texts)
 	put_string(page, "</dl>\n");
 }
 
-/* Writes what has been collected, or returns the error of collecting it. */
+/* Writes the collected text, or returns the first error of adding to it. */
 static int page_flush(struct page *page, struct packimg_error *error)
 {
 	int r = page->r;

@@ -1,8 +1,9 @@
 /*
- * The HTML page of samples: one file that needs nothing else, with pictures as PNG in data URLs,
- * annotations as SVG, and filters in JavaScript. A Content-Security-Policy permits its own style
- * and script and data URLs of pictures, and nothing from a network. All text from the dataset is
- * escaped. Written to a temporary file while samples are added. Owned by its maker, one thread.
+ * The HTML page of samples: one self-contained file with pictures as PNG in data URLs, annotations
+ * as SVG, and filters in JavaScript. A Content-Security-Policy permits only its own style and
+ * script and data URLs of pictures, and nothing from a network. All text from the dataset is
+ * escaped. The page is written to a temporary file while samples are added. Owned by its creator,
+ * used by one thread.
  */
 #pragma once
 
@@ -24,7 +25,7 @@ struct page {
 	int r;          /* 0, or the first error of adding text */
 };
 
-/* What stands above the samples. */
+/* Contents of the page above the samples. */
 struct page_head {
 	const char *name;                      /* of the dataset, any bytes */
 	const struct panel_pipeline *pipeline; /* NULL: as stored only */
@@ -37,10 +38,10 @@ int page_open(struct page *page, const struct packimg *dataset, const char *path
 	      const struct page_head *head, struct packimg_error *error);
 /*
  * Adds a sample: `count` pictures, its caption, and its texts. -E2BIG with a sentence if the page
- * would be larger than PAGE_BYTES_MAX.
+ * would exceed PAGE_BYTES_MAX.
  */
 int page_add(struct page *page, const struct panel *panels, uint32_t count,
 	     const struct packimg_sample *sample, const char *title,
 	     const struct sample_texts *texts, struct packimg_error *error);
-/* Ends the page if r is 0, else removes it. Returns r or an error with a sentence. */
+/* Completes the page if r is 0, else removes it. Returns r or an error with a sentence. */
 int page_close(struct page *page, int r, struct packimg_error *error);

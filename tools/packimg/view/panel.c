@@ -116,7 +116,7 @@ void panel_maker_deinit(struct panel_maker *maker)
 	buffer_deinit(&maker->boxes);
 }
 
-/* ---- what both kinds of picture have ---- */
+/* ---- common to both kinds of picture ---- */
 
 static void panel_reset(struct panel *panel)
 {
@@ -137,7 +137,7 @@ static int panel_resize(struct panel *panel, uint32_t width, uint32_t height)
 	return 0;
 }
 
-/* Ends a picture that failed; the result is that of panel_stored(). */
+/* Ends a failed picture. Returns the result of panel_stored(). */
 static int panel_fail(struct panel *panel, int r, const struct packimg_error *error)
 {
 	if (r == -ENOMEM)
@@ -147,7 +147,7 @@ static int panel_fail(struct panel *panel, int r, const struct packimg_error *er
 	return 1;
 }
 
-/* A mask's numbers: element i of a pixel's first channel. */
+/* Returns the element at this address, a mask's number. */
 static int64_t number_at(enum packimg_element element, const uint8_t *at)
 {
 	uint8_t u8;
@@ -171,7 +171,7 @@ static int64_t number_at(enum packimg_element element, const uint8_t *at)
 	}
 }
 
-/* Begins the layer of masks, transparent everywhere, unless there is one. */
+/* Begins the mask layer, fully transparent, unless it exists. */
 static int begin_mask(struct panel *panel)
 {
 	size_t size = (size_t)panel->width * panel->height * 4;
@@ -186,7 +186,7 @@ static int begin_mask(struct panel *panel)
 	return 0;
 }
 
-/* Adds a mask to the layer, by the nearest of its pixels. */
+/* Adds a mask to the layer, scaled by nearest pixel. */
 static void draw_mask(struct panel *panel, const struct packimg_raster *mask)
 {
 	for (uint32_t y = 0; y < panel->height; y++) {
@@ -252,7 +252,7 @@ static int draw_masks(struct panel_maker *maker, const struct packimg_sample *sa
 
 /* ---- as stored ---- */
 
-/* Sets the size of a picture: that of the image, or smaller so that its longer side is side_max. */
+/* Scales a size down so that the longer side is at most side_max. */
 static void shrink(uint32_t width, uint32_t height, uint32_t side_max, uint32_t ret_size[2])
 {
 	uint32_t longer = width > height ? width : height;
@@ -262,7 +262,7 @@ static void shrink(uint32_t width, uint32_t height, uint32_t side_max, uint32_t 
 	ret_size[1] = (uint32_t)fmax(1, round(height * factor));
 }
 
-/* Turns grey pixels at the beginning of rgb into RGB, in place. */
+/* Expands the grey pixels at the beginning of rgb to RGB, in place. */
 static void spread_grey(uint8_t *rgb, size_t pixels)
 {
 	while (pixels-- > 0) {
@@ -361,12 +361,12 @@ static float float_at(enum pipeline_element element, const uint8_t *bytes, size_
 	}
 }
 
-/* The numbers that become black and white. */
+/* The numbers shown as black and white. */
 struct levels {
 	float black, white;
 };
 
-/* 8-bit samples are shown as they are, others from their least to their largest number. */
+/* 8-bit samples are shown unchanged; others are stretched from their minimum to their maximum. */
 static struct levels levels_of(const struct pipeline_shape *shape, const uint8_t *bytes)
 {
 	size_t count = (size_t)shape->width * shape->height * shape->channels;

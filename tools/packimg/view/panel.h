@@ -1,8 +1,8 @@
 /*
- * One picture of a sample, as stored or as a pipeline delivers it, with what belongs to it: a layer
- * of its masks, and its shapes. The picture as delivered comes from the functions that the daemon
- * calls, for the same seed, epoch and sample; 8-bit samples have the bytes that it delivers. A
- * struct panel_maker belongs to one thread; a struct panel is reused from sample to sample.
+ * One picture of a sample, as stored or as a pipeline delivers it, with a layer of its masks, and
+ * its shapes. The delivered picture is made with the daemon's functions, for the same seed, epoch
+ * and sample; for 8-bit output it has exactly the daemon's bytes. A struct panel_maker belongs to
+ * one thread; a struct panel is reused from sample to sample.
  */
 #pragma once
 
@@ -15,14 +15,16 @@ struct panel {
 	uint32_t width, height; /* pixels; 0 if the sample has no picture */
 	struct buffer rgb;      /* height x width x 3 bytes */
 	bool has_mask;
-	/* height x width x 4 bytes: colour_of() each number, translucent; nothing where it is 0 */
+	/*
+	 * height x width x 4 bytes: translucent colour_of() each number; transparent where it is 0
+	 */
 	struct buffer mask;
 	struct shapes shapes;
 	char note[160];                /* what the picture shows, for people */
-	char fault[PACKIMG_ERROR_MAX]; /* if there is no picture: the reason; may have any bytes */
+	char fault[PACKIMG_ERROR_MAX]; /* the reason if there is no picture; arbitrary bytes */
 };
 
-/* The pipeline of pictures as delivered, and the arguments that the daemon has from its client. */
+/* The pipeline of delivered pictures, with the arguments that a client gives to the daemon. */
 struct panel_pipeline {
 	const char *text;
 	uint64_t seed, epoch;
@@ -30,7 +32,7 @@ struct panel_pipeline {
 	struct pipeline_shape shape;
 	int boxes; /* number in the schema of those by which the pipeline chooses a crop, or -1 */
 	bool moves_masks, moves_shapes;   /* whether they can follow the image */
-	char refusal[PIPELINE_ERROR_MAX]; /* why not, if one of these is false */
+	char refusal[PIPELINE_ERROR_MAX]; /* the reason if one of these is false */
 };
 
 struct panel_maker {
@@ -48,13 +50,15 @@ enum { PANEL_MASK_ALPHA = 128 };
 
 /*
  * Parses the pipeline and fixes it for the dataset, as the daemon does when it opens a feed.
- * -EINVAL with the sentence. Free it in any case.
+ * -EINVAL with a sentence. Call panel_pipeline_close() also after a failure.
  */
 int panel_pipeline_open(struct panel_pipeline *pipeline, const struct packimg *dataset,
 			struct packimg_error *error);
 void panel_pipeline_close(struct panel_pipeline *pipeline);
 
-/* pipeline may be NULL: then only panel_stored() may be called. 0 or -ENOMEM; deinit in any case.
+/*
+ * pipeline may be NULL: call only panel_stored() then. Returns 0 or -ENOMEM; call deinit also after
+ * a failure.
  */
 int panel_maker_init(struct panel_maker *maker, const struct packimg *dataset, uint32_t side_max,
 		     struct panel_pipeline *pipeline);

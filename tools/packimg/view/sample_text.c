@@ -14,7 +14,7 @@
 char *sample_text_copy(const void *text, size_t size)
 {
 	static const char dots[] = "...";
-	/* Each byte gives one or more. */
+	/* Each byte gives at least one character. */
 	char *copy = printable_copy(text, size < SAMPLE_TEXT_MAX ? size : SAMPLE_TEXT_MAX);
 	size_t length = copy ? strlen(copy) : 0;
 

@@ -1,7 +1,7 @@
 /*
- * What a sample's caption and list of values say: its class, key and fields as printable text, each
- * of at most SAMPLE_TEXT_MAX bytes. The texts are UTF-8 without control characters and marks that
- * change the direction; they are not escaped for HTML. One thread.
+ * Texts for a sample's caption and list of values: class, key and fields, printable and at most
+ * SAMPLE_TEXT_MAX bytes each. The texts are UTF-8 without control characters and direction marks;
+ * they are not escaped for HTML. One thread.
  */
 #pragma once
 
@@ -26,16 +26,18 @@ struct sample_texts {
 };
 
 void sample_texts_free(struct sample_texts *texts);
-/* Replaces nothing: call it with zeroed texts, and sample_texts_free() in any case. -ENOMEM. */
+/* texts must be zeroed. Call sample_texts_free() also after a failure. -ENOMEM. */
 int sample_texts_make(const struct packimg *dataset, const struct packimg_sample *sample,
 		      struct sample_texts *texts);
 /*
- * Appends the text of a field as packimg list prints it, whole and as stored; nothing if the sample
- * lacks it. -EBADMSG if the value is damaged, -ENOMEM.
+ * Appends the complete text of a field, as stored and as packimg list prints it; nothing if the
+ * sample has no value. -EBADMSG if the value is damaged, -ENOMEM.
  */
 int sample_field_text(const struct packimg *dataset, uint64_t index, uint32_t field,
 		      struct buffer *text);
-/* Returns the printable name of a class, or "label N", which the caller frees; NULL: no memory. */
+/*
+ * Returns the printable name of a class, or "label N"; the caller frees it. NULL if out of memory.
+ */
 char *sample_class_copy(const struct packimg *dataset, int64_t number);
 /* Returns a printable copy of at most SAMPLE_TEXT_MAX bytes, which the caller frees, or NULL. */
 char *sample_text_copy(const void *text, size_t size);

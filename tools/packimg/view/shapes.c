@@ -23,7 +23,7 @@ bool shapes_in_frame(const struct schema *schema, unsigned value)
 	return schema_frame(schema, value) == schema_stored(schema, SCHEMA_IN_INDEX, 0);
 }
 
-/* Copies the bytes of a value; none if the sample lacks it. */
+/* Copies the bytes of a value; no bytes if the sample lacks it. */
 static int copy_value(const struct shapes_source *source, const struct schema_value *value,
 		      struct buffer *bytes, struct packimg_error *error)
 {
@@ -39,7 +39,7 @@ static int copy_value(const struct shapes_source *source, const struct schema_va
 		 : 0;
 }
 
-/* Returns the class list whose rows go with those of the value, NULL if there is none. */
+/* Returns the class value that has a number for each row of the value; NULL if there is none. */
 static const struct schema_value *class_list(const struct schema *schema, unsigned value)
 {
 	int rows = schema_rows(schema, value);
@@ -93,14 +93,14 @@ static int add_shape(struct shapes *shapes, enum shape_kind kind, int64_t class_
 	return 0;
 }
 
-/* A value whose rows are made into shapes. scale: pixels of the picture per unit. */
+/* A value whose rows become shapes. scale: pixels of the picture per unit. */
 struct coordinate_rows {
 	const struct schema_value *value;
 	const float *numbers;
 	size_t count, row_size; /* rows, and floats of each */
 	const struct schema_value *classes;
 	double scale[2];
-	bool moved; /* by a pipeline, which leaves boxes empty that are outside its result */
+	bool moved; /* moved by a pipeline, which makes boxes outside its result empty */
 };
 
 static int add_corners(struct shapes *shapes, const struct coordinate_rows *rows,
@@ -175,7 +175,7 @@ static int add_polygon(struct shapes *shapes, const struct coordinate_rows *rows
 	int r = 0;
 
 	for (size_t i = 0; !r && i < rows->row_size; i += 2) {
-		/* Rows of fixed length are filled up with not-a-numbers. */
+		/* Rows of fixed length are padded with NaN. */
 		if (isfinite(numbers[i]) && isfinite(numbers[i + 1]))
 			r = add_point(shapes, numbers[i] * rows->scale[0],
 				      numbers[i + 1] * rows->scale[1]);
@@ -223,8 +223,8 @@ static int add_polygons(struct shapes *shapes, struct coordinate_rows *rows)
 }
 
 /*
- * Moves the rows through the pipeline. keep: a byte for each, which becomes 0 for boxes that the
- * pipeline drops; or NULL. Returns a positive value if it cannot move such a value.
+ * Moves the rows through the pipeline. keep (may be NULL): one byte per row, set to 0 for boxes
+ * that the pipeline drops. Returns a positive value if it cannot move such a value.
  */
 static int move_rows(struct shapes *shapes, const struct shapes_source *source,
 		     const struct schema_value *value, uint8_t *keep, struct packimg_error *error)
@@ -269,14 +269,14 @@ static int read_dropped(struct shapes *shapes, const struct shapes_source *sourc
 	return move_rows(shapes, source, boxes, shapes->keep.data, error);
 }
 
-/* Returns the floats of a shape: of a list of polygons, or of the keypoints of one row. */
+/* Returns the number of floats of a shape: of a list of polygons, or of the keypoints of one row. */
 static size_t floats_of_row(const struct schema_value *value, size_t floats)
 {
 	if (value->role == SCHEMA_BOXES)
 		return value->shape[value->dims - 1];
 	if (value->dims == 3)
 		return (size_t)value->shape[1] * value->shape[2];
-	/* A list of polygons; keypoints of which the rows are points. */
+	/* a list of polygons, or keypoints with one point per row */
 	return value->role == SCHEMA_POLYGONS ? floats : value->shape[value->dims - 1];
 }
 

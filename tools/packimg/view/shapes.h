@@ -1,7 +1,7 @@
 /*
  * The boxes, keypoints and polygons of a sample as lists of points to draw, in pixels of a picture.
  * They come from values of the schema in the frame of the sample's first image: as stored, or moved
- * by a pipeline as the daemon moves them (format/augment/frame.h). Owned by its maker; buffers are
+ * by a pipeline with the daemon's code (format/augment/frame.h). Owned by its creator; buffers are
  * reused from sample to sample. One thread.
  */
 #pragma once
@@ -14,8 +14,8 @@
 #include <stdint.h>
 
 enum {
-	SHAPES_MAX = 2000,        /* of a sample; further ones are counted only */
-	SHAPE_POINTS_MAX = 20000, /* of a sample */
+	SHAPES_MAX = 2000,        /* per sample; further ones are only counted */
+	SHAPE_POINTS_MAX = 20000, /* per sample */
 };
 
 enum shape_kind {
@@ -34,14 +34,14 @@ struct shape {
 struct shapes {
 	struct shape *list;
 	size_t count, capacity;
-	double (*points)[2]; /* x and y in pixels; may be anything, also not finite */
+	double (*points)[2]; /* x and y in pixels; may be any numbers, also not finite */
 	size_t point_count, point_capacity;
 	uint64_t left_out;           /* shapes beyond the limits */
 	struct buffer rows, classes; /* copies of stored bytes */
 	struct buffer keep; /* a byte for each box, 0 if the pipeline drops it; else empty */
 };
 
-/* How a sample's shapes come to be. */
+/* Inputs from which a sample's shapes are made. */
 struct shapes_source {
 	const struct packimg *dataset;
 	const struct packimg_sample *sample;    /* its first image */
@@ -59,5 +59,5 @@ void shapes_deinit(struct shapes *shapes);
  */
 int shapes_read(struct shapes *shapes, const struct shapes_source *source,
 		struct packimg_error *error);
-/* Returns whether a value is in the frame of the first image, which pictures show. */
+/* Returns true if a value is in the frame of the first image, which pictures show. */
 bool shapes_in_frame(const struct schema *schema, unsigned value);

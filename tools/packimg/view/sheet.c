@@ -65,13 +65,13 @@ void sheet_deinit(struct sheet *sheet)
 	buffer_deinit(&sheet->pixels);
 }
 
-/* A panel's place on the sheet. */
+/* Position of a panel on the sheet. */
 struct placement {
 	uint32_t x, y, width, height; /* pixels of the sheet */
 	double scale[2];              /* pixels of the sheet per pixel of the panel */
 };
 
-/* Enlarges small pictures by a whole number, and shrinks large ones, to fit the square. */
+/* Fits a picture into its square: enlarges small ones by a whole number, shrinks large ones. */
 static struct placement place_panel(const struct sheet *sheet, const struct panel *panel,
 				    uint32_t x, uint32_t y)
 {
@@ -90,7 +90,7 @@ static struct placement place_panel(const struct sheet *sheet, const struct pane
 	return place;
 }
 
-/* Sets *ret_pixels to the picture in the size of its place, or in its own if it is enlarged. */
+/* Sets *ret_pixels to the picture, scaled to its place; not yet scaled if it is to be enlarged. */
 static int scale_picture(struct sheet *sheet, const struct panel *panel,
 			 const struct placement *place, struct canvas *ret_pixels)
 {
@@ -139,7 +139,7 @@ static void put_pixels(struct sheet *sheet, const struct panel *panel,
 	}
 }
 
-/* picture is the part of the sheet, so that no shape reaches into other pictures. */
+/* picture is the panel's part of the sheet, which clips shapes. */
 static void draw_shape(struct canvas *picture, const struct placement *place,
 		       const struct shapes *shapes, const struct shape *shape)
 {
@@ -167,7 +167,7 @@ static void draw_class(struct canvas *picture, const struct placement *place,
 	const double *corner = shapes->points[shape->first];
 	double x = corner[0] * place->scale[0] + 4, y = corner[1] * place->scale[1] + 4;
 
-	/* Also skips not-a-numbers. */
+	/* Also skips NaN. */
 	if (!(x > -1e6 && x < 1e6 && y > -1e6 && y < 1e6) || x >= picture->width)
 		return;
 	x = fmax(x, 1);

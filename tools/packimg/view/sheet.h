@@ -1,6 +1,6 @@
 /*
- * The contact sheet: one picture of all samples, with their annotations drawn and a caption each,
- * as PNG. Owned by its maker, used by one thread.
+ * The contact sheet: a PNG with the pictures of all samples, their annotations and captions. Owned
+ * by its creator, used by one thread.
  */
 #pragma once
 
@@ -11,7 +11,7 @@ enum { SHEET_PIXELS_MAX = 64 * 1000 * 1000 };
 
 struct sheet {
 	struct canvas canvas;
-	uint32_t side; /* pixels of a picture's square */
+	uint32_t side; /* side of each picture's square in pixels */
 	uint32_t panels, columns;
 	uint32_t cell_width, cell_height;
 	uint64_t count; /* samples added */
@@ -22,7 +22,7 @@ struct sheet {
 
 /*
  * Allocates the sheet for `count` samples with `panels` pictures each, one or two. -E2BIG with a
- * sentence if it would have more than SHEET_PIXELS_MAX pixels. Deinit in any case.
+ * sentence if it would exceed SHEET_PIXELS_MAX. Call deinit also after a failure.
  */
 int sheet_init(struct sheet *sheet, const struct packimg *dataset, uint64_t count, uint32_t panels,
 	       uint32_t side, struct packimg_error *error);

@@ -1,7 +1,6 @@
 /*
  * packimg view: pictures of a dataset's samples, with their annotations, as a contact sheet and as
- * an HTML page. Makes one sample after the other, so that memory does not depend on their number,
- * but for the sheet.
+ * an HTML page. Processes one sample at a time, so only the sheet's memory depends on their number.
  */
 #include "format/base/system/atomic_file.h"
 #include "format/base/text/options.h"
@@ -45,7 +44,7 @@ struct view {
 	struct panel panels[PANELS_MAX];
 	struct page page;
 	struct sheet sheet;
-	uint64_t damaged; /* samples with a picture or a value that cannot be shown */
+	uint64_t damaged; /* samples with a picture or a value that could not be shown */
 };
 
 #define AT(member) offsetof(struct view, member)
@@ -110,7 +109,7 @@ static error_t view_parse_option(int key, char *text, struct argp_state *state)
 	}
 }
 
-/* Sets the paths to write: the one given, or two with the dataset's name. -ENOMEM. */
+/* Sets the output paths: the given one, or two with the dataset's name. -ENOMEM. */
 static int name_outputs(struct view *view)
 {
 	char *path = strdup(view->path);
@@ -138,7 +137,7 @@ static int name_outputs(struct view *view)
 	return r || (!view->page_path && !view->sheet_path) ? -ENOMEM : 0;
 }
 
-/* Refuses a file that exists, or cannot be replaced, before the work begins. */
+/* Fails before the work begins if the output exists or cannot be replaced. */
 static int check_output(const struct view *view, const char *path)
 {
 	if (!path)
@@ -271,7 +270,7 @@ static void print_outcome(const struct view *view)
 			       view->pipeline.refusal);
 }
 
-/* Chooses, makes and writes. The page is complete or removed when this returns. */
+/* Chooses the samples, makes and writes the pictures. The page is complete or removed on return. */
 static int view_run(struct view *view)
 {
 	struct packimg_error error = {.text = ""};
