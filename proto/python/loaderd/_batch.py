@@ -244,7 +244,7 @@ class Batch:
         return {name: first[name] if name in first else self.tensor(name, layout) for name in self._source.sections}
 
     def tensor(self, name: str, layout: str = "nchw") -> Any:
-        """Returns a value by its name in the schema as tensors() has it."""
+        """Returns a value by its name in the schema, in the form of tensors()."""
         number, role = self._source.sections.get(name, (len(_SECTIONS), 0))
         if number < 2:
             return self.torch(layout)[number]

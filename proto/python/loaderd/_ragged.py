@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def as_tensor(array: "NDArray[Any]") -> "Tensor":
-    """The array as a PyTorch tensor, without a copy if PyTorch has the element: uint16 becomes int32 before 2.3; uint64 becomes int64."""
+    """Converts to a PyTorch tensor, without a copy if PyTorch has the element: uint16 becomes int32 before 2.3, uint64 becomes int64."""
     import numpy
     import torch
 

@@ -83,7 +83,7 @@ def sample_at(columns: Columns, i: int, plan: Plan) -> Any:
 
 
 def collate(samples: List[Any], plan: Plan) -> Any:
-    """Like default_collate(), but for the values with any number of rows, which stay a list."""
+    """Like default_collate(), except that values with any number of rows stay lists."""
     lists = [name for name in plan.ragged if isinstance(samples[0], Mapping) and all(name in sample for sample in samples)]
     if not lists:
         return default_collate(samples)
