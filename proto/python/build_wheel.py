@@ -31,8 +31,8 @@ MODULES = sorted(
 EXTENSION, WRITER = "proto/python/loaderd/_feed.abi3.so", "proto/python/loaderd/_packimg.abi3.so"
 # Installed inside the package, so that they find each other; loaderd/_programs.py has the entry points on PATH.
 PROGRAMS = ("loaderd/loaderd", "tools/loaderctl/loaderctl", "tools/packimg/packimg", "bench/loaderbench", "trainer/trainer")
-BESIDE = ("trainer/comm_mpi.so", "trainer/driver_stand_in.so")  # what the trainer loads
-OPTIONAL = (*PROGRAMS[1:], *BESIDE, WRITER)  # parts that Meson leaves out when a library is missing
+PLUGINS = ("trainer/comm_mpi.so", "trainer/driver_stand_in.so")  # what the trainer loads
+OPTIONAL = (*PROGRAMS[1:], *PLUGINS, WRITER)  # parts that Meson leaves out when a library is missing
 DATA = ("trainer/devices", "trainer/recipes")
 # Shell completions: (template, destination)
 COMPLETIONS = (
@@ -64,7 +64,7 @@ def _build(folder, setup):
         _run("meson", "setup", folder, TOP, "--buildtype=release", "-Dpython=enabled", "-Dtests=disabled", *setup)
     described = json.loads(subprocess.check_output(["meson", "introspect", folder, "--targets"], env=_ENVIRONMENT))
     outputs = {os.path.relpath(name, os.path.abspath(folder)) for target in described for name in target["filename"]}
-    parts = [name for name in (*PROGRAMS, *BESIDE, WRITER) if name in outputs or name not in OPTIONAL]
+    parts = [name for name in (*PROGRAMS, *PLUGINS, WRITER) if name in outputs or name not in OPTIONAL]
     # manual pages of programs, file formats and the protocol; not section 3, because a wheel has no libfeed
     custom = [name for target in described if target["type"] == "custom" for name in target["filename"]]
     pages = sorted(os.path.relpath(name, os.path.abspath(folder)) for name in custom if re.search(r"\.[157]$", name))
@@ -150,7 +150,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     return name
 
 
-def _followed():
+def _tracked_files():
     """The files that git tracks; in a tree without git, all files except build folders."""
     if os.path.exists(os.path.join(TOP, ".git")):
         return subprocess.check_output(["git", "-C", TOP, "ls-files", "-z"], text=True).split("\0")[:-1]
@@ -176,7 +176,7 @@ def build_sdist(sdist_directory, config_settings=None):
     day = int(day or time.time())
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name in sorted({*_followed(), *made}):
+        for name in sorted({*_tracked_files(), *made}):
             entry = tarfile.TarInfo(f"{base}/{name}")
             path = os.path.join(TOP, name)
             entry.mtime = day

@@ -8,7 +8,7 @@ from torch.utils import data
 
 from ._batch import Batch
 from ._errors import BadOption
-from ._lane import JOBS_AHEAD, Request, scarce
+from ._prefetch import JOBS_AHEAD, Request, scarce
 from ._sampler import Position
 from ._subscription import Feed
 
@@ -65,7 +65,7 @@ class _Iterator:
     def __next__(self) -> Any:
         loader = self._loader
         if self._feed is None or (self._left <= 0 and not self._jobs):
-            self._give_back()
+            self._release_feed()
             raise StopIteration
         base, collate = loader._images, not loader._collates
         if base._transforms:
@@ -83,7 +83,7 @@ class _Iterator:
             del batch
         self.position.batches += 1
         if self._left <= 0 and not self._jobs:
-            self._give_back()
+            self._release_feed()
         return loader._finish(made if collate else loader.collate_fn(list(made)))
 
     def _next(self) -> Batch:
@@ -95,7 +95,7 @@ class _Iterator:
         self._left -= 1
         return batch
 
-    def _give_back(self) -> None:
+    def _release_feed(self) -> None:
         if self._feed is not None:
             self._order.idle.append(self._feed)
             self._feed = None
@@ -103,7 +103,7 @@ class _Iterator:
     def __del__(self) -> None:
         for job in self._jobs:
             job.cancel()
-        self._give_back()
+        self._release_feed()
 
 
 class Order:
@@ -133,14 +133,14 @@ class Order:
         return self._dataset._feed(shuffle=True, rank="auto", epoch=epoch, batch=batch, **self._options)
 
     def iterate(self, loader: "DataLoader") -> _Iterator:
-        numbering = loader._numbering()
-        epoch, named = numbering.next, numbering.named is not None
+        epochs = loader._epoch_counter()
+        epoch, named = epochs.next, epochs.named is not None
         state, self._loaded = self._loaded, None
         batch = state["batches"] if state is not None and state["epoch"] == epoch else 0
         if batch and not named and batch >= len(self):
-            numbering.begin()
+            epochs.begin()
             epoch, batch = epoch + 1, 0  # the epoch was over; the next one begins
-        numbering.begin()
+        epochs.begin()
         at_end = batch > 0 and batch >= len(self)
         iterator = _Iterator(self, loader, self._feed(epoch, 0 if at_end else batch), epoch, batch)
         self._newest = iterator.position
@@ -150,7 +150,7 @@ class Order:
         if self._loaded is not None:
             return {"order": "daemon", **self._loaded}
         if self._newest is None:
-            return {"order": "daemon", "epoch": loader._numbering().next, "batches": 0}
+            return {"order": "daemon", "epoch": loader._epoch_counter().next, "batches": 0}
         return {"order": "daemon", "epoch": self._newest.epoch, "batches": self._newest.batches}
 
     def load(self, state: Mapping[str, Any]) -> None:

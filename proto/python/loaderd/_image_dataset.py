@@ -18,8 +18,8 @@ from ._daemon import Settings
 from ._dataset import Dataset as Facts
 from ._dataset import dataset as facts_of
 from ._errors import BadOption, FeedError, FeedTimeout, TransformError
-from ._lane import Lane, Lanes, Request, scarce
 from ._launchers import local_ranks
+from ._prefetch import Prefetcher, PrefetcherPool, Request, scarce
 from ._ragged import Ragged
 from ._sampler import BatchList, Lists
 from ._subscription import Feed
@@ -189,11 +189,11 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
         self._keyed = self._transforms and KEY not in self._fields and not self._values
         if self._keyed and not fields:
             self._options["cut_values"] = True  # no name is too long
-        lane = self._lane(1, 0)  # reports invalid arguments now
-        self._samples, self._uuid = lane.feed.samples, lane.feed.uuid
-        self._describe(lane.feed)
+        prefetcher = self._open_prefetcher(1, 0)  # reports invalid arguments now
+        self._samples, self._uuid = prefetcher.feed.samples, prefetcher.feed.uuid
+        self._describe(prefetcher.feed)
         self._begin()
-        self._lanes.add(lane)
+        self._prefetchers.add(prefetcher)
 
     def _describe(self, feed: Feed) -> None:
         """Records which columns are images and which have any number of rows."""
@@ -209,7 +209,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
 
     def _begin(self) -> None:
         """Initialises the state that is separate in each process."""
-        self._lanes = Lanes(self._lane, self._samples)
+        self._prefetchers = PrefetcherPool(self._open_prefetcher, self._samples)
         self._pool: Optional[Pool] = None
         self._lock = threading.Lock()
         self._recent: "Optional[weakref.ref[Lists]]" = None
@@ -225,10 +225,10 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
             self._private = feed.socket
         return feed
 
-    def _lane(self, capacity: int, slots: int) -> Lane:
+    def _open_prefetcher(self, capacity: int, slots: int) -> Prefetcher:
         """Opens a wanted feed for batches of up to `capacity` samples."""
         feed = self._feed(wanted=True, batch_size=capacity, slots=slots)
-        return Lane(feed, capacity, self.timings, self._start if self._transforms else None)
+        return Prefetcher(feed, capacity, self.timings, self._start if self._transforms else None)
 
     @property
     def _transforms(self) -> bool:
@@ -312,18 +312,18 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
         request = Request(epoch, self._checked(indices))
         if lists is not None and (self._recent is None or self._recent() is not lists):
             self._recent = weakref.ref(lists)
-        lane = self._lanes.take(lists, len(indices))
+        prefetcher = self._prefetchers.acquire(lists, len(indices))
         try:
-            got = lane.fetch(request, lists, position, part)
+            got = prefetcher.fetch(request, lists, position, part)
             if isinstance(got, Job):
                 return got.result
-            return self._batch(got, scarce(lane.feed)) if collate else self._list(got)
+            return self._batch(got, scarce(prefetcher.feed)) if collate else self._list(got)
         except FeedError as error:
             if not isinstance(error, (FeedTimeout, TransformError)):
-                self._lanes.discard(lane)
+                self._prefetchers.discard(prefetcher)
             raise
         finally:
-            self._lanes.give(lane)
+            self._prefetchers.release(prefetcher)
 
     def _checked(self, indices: Sequence[int]) -> List[int]:
         numbers = [_whole(i) for i in indices]
@@ -338,7 +338,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
 
     def _here(self) -> None:
         """Reinitialises in a process other than the one that opened the feeds."""
-        if self._lanes.pid == os.getpid():
+        if self._prefetchers.pid == os.getpid():
             return
         self._begin()
         if self._private is not None:
@@ -400,18 +400,18 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
     # copies for other processes
 
     def __getstate__(self) -> Dict[str, Any]:
-        own = ("_lanes", "_pool", "_lock", "_recent", "_direct", "timings")
+        own = ("_prefetchers", "_pool", "_lock", "_recent", "_direct", "timings")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.timings = Timings()
         self._begin()
-        self._lanes.pid = 0  # no process: the first request reinitialises, and warns if necessary
+        self._prefetchers.pid = 0  # no process: the first request reinitialises, and warns if necessary
 
     def close(self) -> None:
         """Closes the feeds and ends the transforms' threads or processes. Batches stay valid; the next request opens new feeds."""
-        self._lanes.close()
+        self._prefetchers.close()
         if self._pool is not None:
             self._pool.close()
             self._pool = None

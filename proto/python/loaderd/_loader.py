@@ -50,7 +50,7 @@ class _Start:
 
     def __init__(self, loader: "DataLoader") -> None:
         self.generators = [None if generator is None else generator.get_state() for generator in loader._generators()]
-        sampler = loader._drawing()
+        sampler = loader._order_sampler()
         self.sampler_epoch = getattr(sampler, "epoch", None) if hasattr(sampler, "set_epoch") else None
         self.sampler = sampler.state_dict() if hasattr(sampler, "state_dict") and hasattr(sampler, "load_state_dict") else None
         self.torch = torch.get_rng_state() if getattr(sampler, "generator", None) is None else None  # not needed if the sampler has its own generator
@@ -63,7 +63,7 @@ class _Start:
         for generator, saved in zip(loader._generators(), state["generators"]):
             if generator is not None and saved is not None:
                 generator.set_state(saved)
-        sampler = loader._drawing()
+        sampler = loader._order_sampler()
         if state["sampler"] is not None:
             sampler.load_state_dict(state["sampler"])
         if state["sampler_epoch"] is not None:
@@ -197,26 +197,26 @@ class DataLoader(data.DataLoader):  # type: ignore[misc]
 
     # order
 
-    def _numbering(self) -> Epochs:
+    def _epoch_counter(self) -> Epochs:
         if type(self.batch_sampler) is BatchSampler and self._order is None:
             return self.batch_sampler.epochs
         return self._epochs
 
-    def _drawing(self) -> Any:
+    def _order_sampler(self) -> Any:
         """The sampler that draws the order."""
         inner = getattr(self.batch_sampler, "sampler", self.batch_sampler)
         return self.sampler if inner is None else inner
 
     def _generators(self) -> List[Any]:
         """The torch generators from which the order is drawn; [None] for the global one."""
-        drawn = getattr(self._drawing(), "generator", None)
+        drawn = getattr(self._order_sampler(), "generator", None)
         return [self.generator] if drawn is None or drawn is self.generator else [self.generator, drawn]
 
     def _lists(self) -> Lists:
         batches = self.batch_sampler if self.batch_sampler is not None else Given(self.sampler)
         source = batches if isinstance(batches, Given) else source_of(batches)
-        self._numbering().follow(self._drawing())
-        lists = Lists(source, self._numbering().begin(), self._mapping)
+        self._epoch_counter().follow(self._order_sampler())
+        lists = Lists(source, self._epoch_counter().begin(), self._mapping)
         lists.batch_size = getattr(batches, "batch_size", 0) or 0
         lists.slots, lists.timeout, lists.finished = self._slots, self._wait, self.collate_fn is finished
         return lists
@@ -243,14 +243,14 @@ class DataLoader(data.DataLoader):  # type: ignore[misc]
     def _take_resume(self) -> Optional[_Iterator]:
         """Returns an iterator at the loaded position; None without one, or if another epoch begins."""
         state, self._resume = self._resume, None
-        numbering = self._numbering()
-        numbering.follow(self._drawing())
-        if state is None or numbering.named not in (None, state["epoch"]):
+        epochs = self._epoch_counter()
+        epochs.follow(self._order_sampler())
+        if state is None or epochs.named not in (None, state["epoch"]):
             return None
-        named = numbering.named is not None
+        named = epochs.named is not None
         _Start.restore(self, state)
-        numbering.follow(self._drawing())
-        numbering.begin_at(state["epoch"])
+        epochs.follow(self._order_sampler())
+        epochs.begin_at(state["epoch"])
         start = _Start(self)
         if state["torch"] is not None:
             start.torch = state["torch"]
@@ -270,11 +270,11 @@ class DataLoader(data.DataLoader):  # type: ignore[misc]
 
         Also calls set_epoch() of the sampler, as torch's DistributedSampler needs it.
         """
-        call_set_epoch(self._drawing(), epoch)
+        call_set_epoch(self._order_sampler(), epoch)
         if self.batch_sampler is not None and type(self.batch_sampler) is not BatchSampler:
             call_set_epoch(self.batch_sampler, epoch)
-        self._numbering().follow(self._drawing())
-        self._numbering().set(epoch)
+        self._epoch_counter().follow(self._order_sampler())
+        self._epoch_counter().set(epoch)
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -307,7 +307,7 @@ class DataLoader(data.DataLoader):  # type: ignore[misc]
         if self._resume is not None:
             return dict(self._resume)
         if self._newest is None:
-            return {"epoch": self._numbering().next, "batches": 0, **_Start(self).state(drawn=False), **own}
+            return {"epoch": self._epoch_counter().next, "batches": 0, **_Start(self).state(drawn=False), **own}
         position, start = self._newest
         return {"epoch": position.epoch, "batches": position.batches, **start.state(drawn=position.batches > 0), **own}
 
@@ -324,13 +324,13 @@ class DataLoader(data.DataLoader):  # type: ignore[misc]
                 )
         if self._order is not None:
             self._order.load(state)
-            self._numbering().begin_at(state["epoch"])
+            self._epoch_counter().begin_at(state["epoch"])
         elif "generators" not in state:
             raise BadOption('shuffle: the state was saved with shuffle="daemon", but this loader has another order', 22)
         else:
             self._resume = dict(state)
-            self._numbering().follow(self._drawing())
-            self._numbering().begin_at(state["epoch"])
+            self._epoch_counter().follow(self._order_sampler())
+            self._epoch_counter().begin_at(state["epoch"])
 
 
 class _torch_state:

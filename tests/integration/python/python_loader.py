@@ -322,8 +322,8 @@ class Shard:
 class Ahead(unittest.TestCase):
     """Batches are asked for before they are needed."""
 
-    def lanes(self, ds):
-        return [lane for lane in ds._lanes._lanes if lane.owner is not None]
+    def prefetchers(self, ds):
+        return [prefetcher for prefetcher in ds._prefetchers._all if prefetcher.owner is not None]
 
     def test_through_frameworks(self):
         for rank, split in itertools.product((0, 1), (False, True)):
@@ -336,10 +336,10 @@ class Ahead(unittest.TestCase):
                         lists = [list(range(at, at + 4)) for at in range(0, 48, 4)]
                         mine = [x[rank * 2 : rank * 2 + 2] for x in lists] if split else lists[rank::2]
                         self.assertEqual(batch["sample"].tolist(), mine[i])
-                        (lane,) = self.lanes(ds)
+                        (prefetcher,) = self.prefetchers(ds)
                         following = mine[i + 1 :]
                         if epoch + i > 0:  # the first list alone tells nothing
-                            self.assertEqual([list(wanted.samples) for wanted in lane._wanted], following[: lane.feed.slots + 1])
+                            self.assertEqual([list(wanted.samples) for wanted in prefetcher._wanted], following[: prefetcher.feed.slots + 1])
 
     def test_feeds_are_reused(self):
         ds = dataset()
@@ -347,11 +347,11 @@ class Ahead(unittest.TestCase):
         for _ in range(3):
             list(train)
             next(iter(train))
-        self.assertEqual(len(self.lanes(ds)), 1)
+        self.assertEqual(len(self.prefetchers(ds)), 1)
         list(zip(train, train))
-        self.assertEqual(len(self.lanes(ds)), 2)
+        self.assertEqual(len(self.prefetchers(ds)), 2)
         list(zip(train, train))
-        self.assertEqual(len(self.lanes(ds)), 2)
+        self.assertEqual(len(self.prefetchers(ds)), 2)
 
     def test_an_iterator_ends_with_its_last_reference(self):
         """So a loop that was left early gives its feed back at once, without the garbage collector."""
@@ -362,7 +362,7 @@ class Ahead(unittest.TestCase):
             self.addCleanup(gc.enable)
             iterator = iter(train)
             next(iterator)
-            dead = [weakref.ref(x) for x in (iterator, train, train.dataset, train.dataset._lanes._lanes[0])]
+            dead = [weakref.ref(x) for x in (iterator, train, train.dataset, train.dataset._prefetchers._all[0])]
             del iterator
             self.assertIsNone(dead[0]())
             del train
@@ -475,7 +475,7 @@ class Transform(unittest.TestCase):
         iterator = iter(loaderd.DataLoader(ds, batch_size=8))
         self.assertEqual(next(iterator)["sample"].tolist(), list(range(8)))
         self.assertTrue(begun.wait(60))
-        (job,) = [job for lane in ds._lanes._lanes for _, job in lane._jobs]
+        (job,) = [job for prefetcher in ds._prefetchers._all for _, job in prefetcher._jobs]
         del iterator
         go_on.set()
         job.wait()

@@ -1,4 +1,4 @@
-"""Wanted feeds behind an ImageDataset: one lane for each iteration in progress, and the pool of lanes."""
+"""Wanted feeds behind an ImageDataset: one prefetcher for each iteration in progress, and the pool of prefetchers."""
 
 import os
 import threading
@@ -36,7 +36,7 @@ class Request:
     __hash__ = None  # type: ignore[assignment]
 
 
-class Lane:
+class Prefetcher:
     """One wanted feed and the batches requested from it in advance. One thread at a time."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Lane:
         self.owner: "Optional[weakref.ref[Lists]]" = None
         self.busy = False
         self._timings = timings
-        self._start = None if start is None else weakref.WeakMethod(start)  # the dataset owns this lane
+        self._start = None if start is None else weakref.WeakMethod(start)  # the dataset owns this prefetcher
         self._wanted: Deque[Request] = deque()  # requested from the feed
         self._jobs: "Deque[Tuple[Request, Job]]" = deque()  # in the user's transform; older than those in _wanted
         self._last = -1  # number of the newest list that was requested
@@ -58,16 +58,16 @@ class Lane:
 
     @property
     def idle(self) -> bool:
-        """True if no iteration needs the batches that this lane has requested."""
+        """True if no iteration needs the batches that this prefetcher has requested."""
         owner = None if self.owner is None else self.owner()
         return not self.busy and (owner is None or owner.ended)
 
     def bind(self, lists: "Lists", stride: Optional[int]) -> None:
         self.forget()
-        lane = weakref.ref(self)
+        prefetcher = weakref.ref(self)
 
         def left(_: object) -> None:  # the loop was left, so nobody needs its transforms
-            this = lane()
+            this = prefetcher()
             if this is not None:
                 this._cancel()
 
@@ -190,84 +190,84 @@ def scarce(feed: Feed) -> bool:
     return feed.held > slots - (1 if slots <= 4 else 2)
 
 
-class Lanes:
-    """The lanes of one ImageDataset in one process: opens them as needed, and reuses idle ones."""
+class PrefetcherPool:
+    """The prefetchers of one ImageDataset in one process: opens them as needed, and reuses idle ones."""
 
-    def __init__(self, open_lane: "Callable[[int, int], Lane]", samples: int) -> None:
+    def __init__(self, open_prefetcher: "Callable[[int, int], Prefetcher]", samples: int) -> None:
         self._samples = samples  # samples of the dataset
-        self._open = weakref.WeakMethod(open_lane)  # (capacity, slots) -> Lane; of the dataset, which owns this
+        self._open = weakref.WeakMethod(open_prefetcher)  # (capacity, slots) -> Prefetcher; of the dataset, which owns this
         self._lock = threading.Lock()
-        self._lanes: List[Lane] = []
+        self._all: List[Prefetcher] = []
         self._stride: Optional[int] = None  # of the newest iteration
         self.pid = os.getpid()
 
-    def take(self, lists: "Optional[Lists]", count: int) -> Lane:
-        """Returns a lane for a batch of `count` samples; the caller holds it until give()."""
+    def acquire(self, lists: "Optional[Lists]", count: int) -> Prefetcher:
+        """Returns a prefetcher for a batch of `count` samples; the caller holds it until release()."""
         with self._lock:
-            lane = self._bound(lists, count) or self._idle(lists, count)
-            if lane is not None:
-                lane.busy = True
-        if lane is None:
+            prefetcher = self._bound(lists, count) or self._idle(lists, count)
+            if prefetcher is not None:
+                prefetcher.busy = True
+        if prefetcher is None:
             capacity = self._capacity(lists, count)
-            open_lane = self._open()
-            assert open_lane is not None  # the dataset is the caller
-            lane = open_lane(capacity, 0 if lists is None else lists.slots)
-            lane.busy = True
+            open_prefetcher = self._open()
+            assert open_prefetcher is not None  # the dataset is the caller
+            prefetcher = open_prefetcher(capacity, 0 if lists is None else lists.slots)
+            prefetcher.busy = True
             with self._lock:
-                self._lanes.append(lane)
+                self._all.append(prefetcher)
                 surplus = self._surplus()
             for other in surplus:
                 other.close()
-        if lists is not None and (lane.owner is None or lane.owner() is not lists):
-            lane.bind(lists, self._stride)
-        return lane
+        if lists is not None and (prefetcher.owner is None or prefetcher.owner() is not lists):
+            prefetcher.bind(lists, self._stride)
+        return prefetcher
 
-    def add(self, lane: Lane) -> None:
+    def add(self, prefetcher: Prefetcher) -> None:
         with self._lock:
-            self._lanes.append(lane)
+            self._all.append(prefetcher)
 
-    def discard(self, lane: Lane) -> None:
-        """Closes a lane whose feed has failed; the next request opens another one."""
+    def discard(self, prefetcher: Prefetcher) -> None:
+        """Closes a prefetcher whose feed has failed; the next request opens another one."""
         with self._lock:
-            if lane in self._lanes:
-                self._lanes.remove(lane)
-        lane.feed.close()
+            if prefetcher in self._all:
+                self._all.remove(prefetcher)
+        prefetcher.feed.close()
 
-    def give(self, lane: Lane) -> None:
+    def release(self, prefetcher: Prefetcher) -> None:
         with self._lock:
-            lane.busy = False
-            if lane.stride is not None:
-                self._stride = lane.stride
+            prefetcher.busy = False
+            if prefetcher.stride is not None:
+                self._stride = prefetcher.stride
 
     def _capacity(self, lists: "Optional[Lists]", count: int) -> int:
         """Samples of the largest batch expected. A batch size beyond the dataset is only a limit."""
         return count if lists is None else max(count, min(lists.batch_size, self._samples))
 
-    def _bound(self, lists: "Optional[Lists]", count: int) -> Optional[Lane]:
+    def _bound(self, lists: "Optional[Lists]", count: int) -> Optional[Prefetcher]:
         if lists is None:
             return None
-        for lane in self._lanes:
-            if not lane.busy and lane.owner is not None and lane.owner() is lists and lane.capacity >= count:
-                return lane
+        for prefetcher in self._all:
+            if not prefetcher.busy and prefetcher.owner is not None and prefetcher.owner() is lists and prefetcher.capacity >= count:
+                return prefetcher
         return None
 
-    def _idle(self, lists: "Optional[Lists]", count: int) -> Optional[Lane]:
+    def _idle(self, lists: "Optional[Lists]", count: int) -> Optional[Prefetcher]:
         need = self._capacity(lists, count)
-        fitting = [lane for lane in self._lanes if lane.idle and lane.capacity >= need]
-        lane = min(fitting, key=lambda lane: lane.capacity, default=None)
-        if lane is not None and lists is None:
-            lane.owner = None
-        return lane
+        fitting = [prefetcher for prefetcher in self._all if prefetcher.idle and prefetcher.capacity >= need]
+        prefetcher = min(fitting, key=lambda prefetcher: prefetcher.capacity, default=None)
+        if prefetcher is not None and lists is None:
+            prefetcher.owner = None
+        return prefetcher
 
-    def _surplus(self) -> List[Lane]:
-        """Removes the smallest idle lanes from the list if there are more than _IDLE_MAX, and returns them."""
-        idle = sorted((lane for lane in self._lanes if lane.idle), key=lambda lane: lane.capacity)
+    def _surplus(self) -> List[Prefetcher]:
+        """Removes the smallest idle prefetchers from the list if there are more than _IDLE_MAX, and returns them."""
+        idle = sorted((prefetcher for prefetcher in self._all if prefetcher.idle), key=lambda prefetcher: prefetcher.capacity)
         surplus = idle[: max(0, len(idle) - _IDLE_MAX)]
-        self._lanes = [lane for lane in self._lanes if lane not in surplus]
+        self._all = [prefetcher for prefetcher in self._all if prefetcher not in surplus]
         return surplus
 
     def close(self) -> None:
         with self._lock:
-            lanes, self._lanes = self._lanes, []
-        for lane in lanes:
-            lane.close()
+            prefetchers, self._all = self._all, []
+        for prefetcher in prefetchers:
+            prefetcher.close()
