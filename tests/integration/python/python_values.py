@@ -58,6 +58,19 @@ class Values(unittest.TestCase):
                 self.assertEqual(sum(batch.count for batch in feed), self.count)
             self.assertEqual(sum(warning.category is loaderd.LabelWarning for warning in given), count, values)
 
+    def test_values_may_have_the_names_of_the_labels(self):
+        """A section that every feed has gets another name where values have its own."""
+        for schema, given in (({"label": "value f32", "__label__": "value i32", "___label__": "value i32"}, {"label": 0.5, "__label__": 7, "___label__": 8}),
+                              ({"label": "class i32[*]", "__label__": "value i32"}, {"label": [1, 0], "__label__": 7}),
+                              ({"sample": "value i32", "__sample__": "value i32", "flags": "value i32", "__flags__": "value i32"}, dict(zip(("sample", "__sample__", "flags", "__flags__"), range(4))))):
+            path = os.path.join(self.folder.name, "names.pimg")
+            with loaderd.Writer(path, {"image": "image u8[h,w,3]", **schema}, overwrite=True) as writer:
+                writer.add({"image": numpy.zeros((8, 8, 3), "u1"), **given})
+            with loaderd.Feed(path, pipeline="resize(8x8)", batch_size=1, values=list(given), daemon="private", epoch_end=1) as feed:
+                batch = next(iter(feed))
+                self.assertEqual({name: batch[name][0].tolist() for name in given}, given)
+                self.assertEqual((batch.samples.tolist(), batch.labels.tolist()), ([0], [-1]))
+
     def test_values_are_the_samples_own(self):
         names = ["caption", "half", "key", *NUMBERS]
         with self.open(values=names) as feed:

@@ -269,7 +269,8 @@ static int read_dropped(struct shapes *shapes, const struct shapes_source *sourc
 	return move_rows(shapes, source, boxes, shapes->keep.data, error);
 }
 
-/* Returns the number of floats of a shape: of a list of polygons, or of the keypoints of one row. */
+/* Returns the number of floats of a shape: of a list of polygons, or of the keypoints of one row.
+ */
 static size_t floats_of_row(const struct schema_value *value, size_t floats)
 {
 	if (value->role == SCHEMA_BOXES)
