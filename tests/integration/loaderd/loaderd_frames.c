@@ -607,8 +607,8 @@ TEST(steps_for_boxes_need_boxes)
 		options.values = mask;
 		options.value_count = count;
 		assert_int_equal(feed_open(&options, &feed, error), -EINVAL);
-		if (!strstr(error, "at byte 22: sanitize_boxes acts on boxes, and none are "
-				   "delivered: ask for a value of role boxes, or leave it out"))
+		if (!strstr(error, "at byte 22: sanitize_boxes acts on boxes, but none are "
+				   "delivered: request a value of role boxes, or leave it out"))
 			fail_msg("%s", error);
 	}
 	struct feed_options options =
