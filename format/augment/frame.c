@@ -3,9 +3,11 @@
 #include "format/augment/apply/geometry.h"
 #include "format/augment/apply/raster_resampler.h"
 #include "format/augment/apply/stage.h"
+#include "format/augment/apply/widen.h"
 #include "format/base/system/ticks.h"
 
 #include <errno.h>
+#include <string.h>
 
 int pipeline_check_frame(const struct pipeline *pipeline, bool coordinates,
 			 struct pipeline_error *error)
@@ -103,6 +105,41 @@ static int check_raster(const struct packimg_sample *sample, const struct frame_
 			      (int)form->element);
 }
 
+/* Returns the element with which the raster is delivered. */
+static enum schema_element output_element(const struct frame_raster *form)
+{
+	return form->output ? form->output : (enum schema_element)form->element;
+}
+
+void pipeline_fill_raster(const struct frame_raster *form, void *output, size_t size)
+{
+	enum schema_element from = (enum schema_element)form->element, to = output_element(form);
+	size_t narrow = schema_element_size(from), wide = schema_element_size(to);
+	uint8_t element[sizeof(uint64_t)];
+
+	memcpy(element + wide - narrow, form->fill, narrow);
+	widen(from, to, element, 1);
+	for (size_t at = 0; at < size; at += wide)
+		memcpy((uint8_t *)output + at, element, wide);
+}
+
+/* Makes the elements at the end of the output's room, and widens them there. */
+static int finish_raster(struct raster_resampler *resampler, const struct geometry *geometry,
+			 const struct frame_raster *form, const struct packimg_region *region,
+			 const struct packimg_raster *raster, uint8_t *output)
+{
+	const struct geometry_stage *last = &geometry->stages[geometry->stage_count - 1];
+	enum schema_element from = (enum schema_element)form->element, to = output_element(form);
+	size_t count = (size_t)last->x.count * last->y.count * form->channels;
+	size_t before = count * (schema_element_size(to) - schema_element_size(from));
+	int r = raster_resampler_run(resampler, geometry, form->width, form->height, form->bilinear,
+				     region, raster, form->fill, output + before);
+
+	if (r == 0)
+		widen(from, to, output, count);
+	return r;
+}
+
 static int run_raster(struct pipeline_scratch *scratch, const struct geometry *geometry,
 		      const struct packimg_sample *sample, const struct frame_raster *form,
 		      void *output, struct packimg_error *error)
@@ -130,8 +167,7 @@ static int run_raster(struct pipeline_scratch *scratch, const struct geometry *g
 			return r;
 	}
 	if (r == 0)
-		r = raster_resampler_run(resampler, geometry, form->width, form->height,
-					 form->bilinear, &region, &raster, form->fill, output);
+		r = finish_raster(resampler, geometry, form, &region, &raster, output);
 	return r < 0 ? sample_explain(error, r, sample, "has no memory for its mask") : 0;
 }
 

@@ -63,13 +63,15 @@ struct frame_raster {
 	 * measurements such as depth, never for class numbers. Warps stay nearest.
 	 */
 	bool bilinear;
+	/* What is made of the elements: widen.h. 0 for the same. */
+	enum schema_element output;
 };
 
 /*
  * Makes one finished mask or raster: height x width x channels elements of pipeline_shape()'s
- * height and width, by the nearest pixel unless form->bilinear is set. `raster` has its stored
- * bytes, and the index of the image's sample. `output` needs no alignment. Adds the time to *times,
- * which may be NULL.
+ * height and width, of form->output, by the nearest pixel unless form->bilinear is set. `raster`
+ * has its stored bytes, and the index of the image's sample. `output` needs no alignment. Adds the
+ * time to *times, which may be NULL.
  *
  * -EBADMSG also if size, element or channels are not those of `form`; otherwise the errors of
  * packimg_decode_raster() and pipeline_apply(). error may be NULL.
@@ -78,6 +80,9 @@ int pipeline_apply_raster(const struct pipeline *pipeline, struct pipeline_scrat
 			  const struct packimg_sample *raster, const struct frame_raster *form,
 			  uint64_t seed, uint64_t epoch, void *output, struct pipeline_times *times,
 			  struct packimg_error *error);
+
+/* Fills `size` bytes with what is outside of an image: for samples that lack the mask or raster. */
+void pipeline_fill_raster(const struct frame_raster *form, void *output, size_t size);
 
 /* Meaning of a value's coordinates. */
 struct coordinates {

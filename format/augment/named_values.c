@@ -1,3 +1,4 @@
+#include "format/augment/apply/widen.h"
 #include "format/augment/frame.h"
 #include "format/augment/grammar/transforms.h"
 
@@ -13,6 +14,10 @@ static const double bounds[SCHEMA_ELEMENTS][2] = {
 	[SCHEMA_I16] = {INT16_MIN, INT16_MAX},
 	[SCHEMA_I32] = {INT32_MIN, INT32_MAX},
 };
+
+_Static_assert((int)PIPELINE_U8 == SCHEMA_U8 && (int)PIPELINE_F32 == SCHEMA_F32 &&
+		       SCHEMA_F32 + 1 == SCHEMA_U16 && SCHEMA_I64 - SCHEMA_U16 == 3,
+	       "the words of `to` are in the order of enum schema_element");
 
 int pipeline_value_fill(const struct pipeline_value *named, enum schema_element element,
 			uint8_t ret_fill[4])
@@ -71,6 +76,18 @@ static int check_named(const struct pipeline_value *named, const struct schema_v
 		return refuse_step(error, named->filter_position,
 				   "filter is for masks and rasters, and \"%s\" has the role %s",
 				   value->name, schema_role_name(value->role));
+	if (named->to_position >= 0 && !pixels)
+		return refuse_step(
+			error, named->to_position,
+			"to with names is for masks and rasters, and \"%s\" has the role "
+			"%s",
+			value->name, schema_role_name(value->role));
+	if (named->to_position >= 0 && !widen_can(value->element, named->element))
+		return refuse_step(error, named->to_position,
+				   "%s cannot hold every number of \"%s\", which is %s: choose a "
+				   "wider type",
+				   schema_element_name(named->element), value->name,
+				   schema_element_name(value->element));
 	if (named->boxes_position >= 0 && value->role != SCHEMA_BOXES)
 		return refuse_step(error, named->boxes_position,
 				   "the step is for boxes, and \"%s\" has the role %s", value->name,

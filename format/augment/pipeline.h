@@ -17,7 +17,8 @@
  *
  * Transforms without names act on the image and on everything in its frame (frame.h), with the same
  * random decisions; geometry and changes of pixels therefore take no names. fill and filter need
- * them; steps for boxes, and random_iou_crop, which chooses by boxes, may have them.
+ * them; to sets the elements of images without, of masks and rasters with names; steps for boxes,
+ * and random_iou_crop, which chooses by boxes, may have them.
  *
  * normalize, to, layout and channels set the format of the finished sample. They come after the
  * other transforms, in any order, each at most once. Only random_erasing and cutout may follow
@@ -86,9 +87,11 @@ struct pipeline_value {
 	char name[PIPELINE_NAME_MAX + 1];
 	int position;                       /* of the first mention in the text */
 	int fill_position, filter_position; /* of these steps */
-	int boxes_position;                 /* of the first step for boxes */
-	double fill;                        /* for pixels outside the image */
-	bool bilinear;                      /* bilinear resizes; nearest if false */
+	int to_position;
+	int boxes_position; /* of the first step for boxes */
+	double fill;        /* for pixels outside the image */
+	bool bilinear;      /* bilinear resizes; nearest if false */
+	unsigned element;   /* enum schema_element with which it is delivered; 0 as stored */
 };
 
 struct deferred;

@@ -321,15 +321,22 @@ static int frame_size(const struct value *value, const struct value_origin *orig
 	return r;
 }
 
+static struct frame_raster raster_form(const struct value *value)
+{
+	struct frame_raster form = {.element = (enum packimg_element)value->stored,
+				    .output = (enum schema_element)value->element,
+				    .channels = value->channels,
+				    .bilinear = value->bilinear};
+	memcpy(form.fill, value->fill, sizeof(form.fill));
+	return form;
+}
+
 /* Makes a picture of which the bytes are known to be whole. */
 static int finish_picture(const struct value *value, const struct value_origin *origin,
 			  const struct packimg_sample *image, uint8_t *cell,
 			  struct packimg_error *error)
 {
-	struct frame_raster form = {.element = (enum packimg_element)value->element,
-				    .channels = value->channels,
-				    .bilinear = value->bilinear};
-	memcpy(form.fill, value->fill, sizeof(form.fill));
+	struct frame_raster form = raster_form(value);
 	if (value->channels == 0)
 		return pipeline_apply(origin->pipeline, origin->scratch, image, origin->seed,
 				      origin->epoch, cell, origin->times, error);
@@ -343,9 +350,11 @@ static int finish_picture(const struct value *value, const struct value_origin *
 /* What a sample without the picture gets. */
 static void fill_picture(const struct value *value, uint8_t *cell, size_t size)
 {
-	size_t element = value->channels == 0 ? 1 : ring_element_size(value->element);
-	for (size_t at = 0; at < size; at += element)
-		memcpy(cell + at, value->fill, element);
+	struct frame_raster form = raster_form(value);
+	if (value->channels == 0)
+		memset(cell, 0, size);
+	else
+		pipeline_fill_raster(&form, cell, size);
 }
 
 static int put_picture(const struct value *value, const struct value_origin *origin, uint8_t *cell,

@@ -259,6 +259,8 @@ static void set_named(const struct pipeline *pipeline, const struct schema_value
 	if (named->fill_position >= 0)
 		pipeline_value_fill(named, from->element, value->fill);
 	value->bilinear = named->bilinear;
+	if (named->to_position >= 0)
+		value->element = (uint8_t)named->element;
 }
 
 /* Sets in which image's frame the value is. */
@@ -305,6 +307,7 @@ static struct value picture_value(const struct schema_value *from)
 		value.dims = 3; /* finished images have channels, whatever is stored */
 	else
 		value.channels = from->dims == 3 ? from->shape[2] : 1;
+	value.stored = value.element;
 	return value;
 }
 

@@ -520,6 +520,11 @@ static int set_format(struct parser *parser, const struct rule *rule,
 	case TRANSFORM_NORMALIZE:
 		return set_normalize(parser, transform, values);
 	case TRANSFORM_TO:
+		if (values[0].choice > PIPELINE_F32 - PIPELINE_U8)
+			return fail(parser, values[0].position,
+				    "images are u8, f16, bf16 or f32; %s is for single masks and "
+				    "rasters: write their names before it, as in 'mask: to(%s)'",
+				    values[0].word, values[0].word);
 		pipeline->element = PIPELINE_U8 + values[0].choice;
 		return 0;
 	case TRANSFORM_LAYOUT:
@@ -582,6 +587,7 @@ static int take_value(struct parser *parser)
 		*value = (struct pipeline_value){.position = position,
 						 .fill_position = -1,
 						 .filter_position = -1,
+						 .to_position = -1,
 						 .boxes_position = -1};
 		memcpy(value->name, name, (size_t)size);
 	}
@@ -634,7 +640,8 @@ static int check_names(struct parser *parser, const struct rule *rule,
 			    "%s is for single values: write their names before it, as in 'mask: "
 			    "%s(...)'",
 			    rule->name, rule->name);
-	if (!needs && transform->values && !transform_is_of_boxes(rule->kind))
+	if (!needs && transform->values && !transform_is_of_boxes(rule->kind) &&
+	    rule->kind != TRANSFORM_TO)
 		return fail(parser, names_at, "%s acts on %s: write it without names before it",
 			    rule->name,
 			    rule->kind < TRANSFORM_GEOMETRY_COUNT
@@ -651,11 +658,12 @@ static int set_values(struct parser *parser, const struct rule *rule,
 		struct pipeline_value *value = &parser->pipeline->values[i];
 		int *position = rule->kind == TRANSFORM_FILL     ? &value->fill_position
 				: rule->kind == TRANSFORM_FILTER ? &value->filter_position
+				: rule->kind == TRANSFORM_TO     ? &value->to_position
 								 : &value->boxes_position;
 
 		if (!(transform->values & 1u << i))
 			continue;
-		if (rule->kind >= TRANSFORM_FORM_COUNT && *position >= 0)
+		if (rule->kind >= TRANSFORM_PIXELS_COUNT && *position >= 0)
 			return fail(parser, transform->position, "%s of '%s' is given twice",
 				    rule->name, value->name);
 		if (*position < 0)
@@ -664,8 +672,24 @@ static int set_values(struct parser *parser, const struct rule *rule,
 			value->fill = transform->amount_outside;
 		else if (rule->kind == TRANSFORM_FILTER)
 			value->bilinear = transform->between;
+		else if (rule->kind == TRANSFORM_TO)
+			value->element = transform->element;
 	}
 	return 0;
+}
+
+/* Handles `to` of single values. */
+static int set_elements(struct parser *parser, const struct rule *rule, struct transform *transform,
+			const struct value *type)
+{
+	if (type->choice == PIPELINE_F16 - PIPELINE_U8 ||
+	    type->choice == PIPELINE_BF16 - PIPELINE_U8)
+		return fail(parser, type->position,
+			    "masks and rasters are u8, u16, i16, i32, i64 or f32, and %s is for "
+			    "images, without names",
+			    type->word);
+	transform->element = PIPELINE_U8 + type->choice;
+	return set_values(parser, rule, transform);
 }
 
 static int parse_transform(struct parser *parser)
@@ -701,6 +725,8 @@ static int parse_transform(struct parser *parser)
 		r = grammar_set(&(struct call){rule, values, parser->error}, &transform);
 		return r < 0 ? r : set_values(parser, rule, &transform);
 	}
+	if (rule->kind == TRANSFORM_TO && transform.values)
+		return set_elements(parser, rule, &transform, &values[0]);
 	if (rule->kind >= TRANSFORM_PIXELS_COUNT) {
 		if (!parser->seen) {
 			parser->format_at = position;

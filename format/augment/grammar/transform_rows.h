@@ -188,7 +188,7 @@
 	  {"std", VALUE_COLOUR, 1e-6, 1, .hint = "divide those of 0 to 255 by 255"})               \
 	X(TO, "to",                                                                                \
 	  "Sets the element type; floats without normalize are pixel / 255.",                      \
-	  {"type", VALUE_WORD, .words = "u8|f16|bf16|f32", .required = true})                      \
+	  {"type", VALUE_WORD, .words = "u8|f16|bf16|f32|u16|i16|i32|i64", .required = true})      \
 	X(LAYOUT, "layout",                                                                        \
 	  "Sets the layout: interleaved, the default, or planar.",                                 \
 	  {"layout", VALUE_WORD, .words = "nhwc|nchw", .required = true})                          \

@@ -98,6 +98,7 @@ struct transform {
 	uint32_t values;                     /* bits of the values that are named; 0 for all */
 	double amount_outside;               /* fill */
 	bool between;                        /* filter: compute values between pixels */
+	unsigned element;                    /* to, of single values: enum schema_element */
 	double min_size, min_area;           /* sanitize_boxes: pixels, and pixels of area */
 	struct transform_list overlaps;      /* random_iou_crop: least intersections over unions */
 	unsigned trials;                     /* random_iou_crop: windows drawn for each of them */

@@ -492,6 +492,47 @@ TEST(values_have_a_fill_of_their_own)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
+/* Masks and rasters, missing or not, have the same numbers as wider elements. */
+TEST(masks_and_rasters_are_widened)
+{
+	static const char *const pictures[] = {"mask", "depth"};
+	static const char plain[] = "random_crop(16) pad(4) depth: fill(7)";
+	struct fixture *fixture = *state;
+	write_dataset(false);
+	struct feed_options options = options_of(fixture, plain);
+	options.values = pictures;
+	options.value_count = 2;
+	fixture_start(fixture, NULL, NULL);
+	struct feed *stored_feed = fixture_open(&options);
+	options.pipeline = "random_crop(16) pad(4) depth: fill(7) mask: to(i64) to(f32) "
+			   "depth: to(f32)";
+	struct feed *feed = fixture_open(&options);
+	for (unsigned b = 0; b < 2 * SAMPLES / options.batch_size; b++) {
+		struct feed_batch stored = {.size = sizeof(stored)},
+				  batch = {.size = sizeof(batch)};
+		assert_int_equal(feed_next(stored_feed, 60000, &stored), 0);
+		if (feed_next(feed, 60000, &batch) != 0)
+			fail_msg("%s", feed_error(feed));
+		assert_int_equal(fixture_section(feed, &batch, "mask").element, FEED_I64);
+		assert_int_equal(fixture_section(feed, &batch, "depth").element, FEED_F32);
+		for (uint32_t i = 0; i < batch.count; i++) {
+			const uint8_t *mask = picture(stored_feed, &stored, "mask", i);
+			const uint16_t *depth = picture(stored_feed, &stored, "depth", i);
+			const int64_t *numbers = picture(feed, &batch, "mask", i);
+			const float *measures = picture(feed, &batch, "depth", i);
+			for (uint32_t p = 0; p < SIDE * SIDE; p++) {
+				assert_int_equal(numbers[p], mask[p]);
+				assert_true(measures[p] == (float)depth[p]);
+			}
+		}
+		feed_release(stored_feed, &stored);
+		feed_release(feed, &batch);
+	}
+	feed_close(stored_feed);
+	feed_close(feed);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
 TEST(steps_for_values_that_they_do_not_suit_are_refused)
 {
 	static const struct {
@@ -508,6 +549,11 @@ TEST(steps_for_values_that_they_do_not_suit_are_refused)
 		{"resize(24x24) mask: filter(bilinear)",
 		 "at byte 20: filter(bilinear) is for rasters, and \"mask\" has the role mask"},
 		{"resize(24x24) boxes: filter(nearest)", "and \"boxes\" has the role boxes"},
+		{"resize(24x24) depth: to(i16)", "at byte 21: i16 cannot hold every number of "
+						 "\"depth\", which is u16: choose a wider type"},
+		{"resize(24x24) boxes: to(i64)",
+		 "at byte 21: to with names is for masks and rasters, and \"boxes\" has the role "
+		 "boxes"},
 		{"resize(24x24) tags: random_iou_crop resize(24x24)",
 		 "at byte 20: the step is for boxes, and \"tags\" has the role class"},
 		{"random_iou_crop resize(24x24)", "value \"right\": random_iou_crop crops by the "

@@ -19,10 +19,13 @@ _NEEDED_AFTER = {"normalize": " to(f32)", "random_zoom_out": " resize(16x16)", "
 _VALUES = {"clamp_boxes": "boxes", "sanitize_boxes": "boxes", "random_iou_crop": "boxes", "fill": "depth", "filter": "depth"}
 # the name before these steps
 _NAMED = {"fill": "depth: ", "filter": "depth: "}
+# the elements that masks may have, and images not
+_ELEMENTS = ("u16", "i16", "i32", "i64")
 
 _SCHEMA = """
     image: image u8[h,w,3]
     boxes: boxes(image) f32[*,4] xyxy
+    mask: mask(image) u8[h,w] sparse
     depth: raster(image) f32[h,w] sparse
 """
 
@@ -35,7 +38,8 @@ def call(step, **given):
     if step.name == "normalize" and not {"statistics", "mean"} & set(given):
         given["statistics"] = "imagenet"
     text = f"{step.name}({', '.join(f'{name}={value}' for name, value in given.items())})"
-    return _NAMED.get(step.name, "") + text + _NEEDED_AFTER.get(step.name, "")
+    named = "mask: " if given.get("type") in _ELEMENTS else _NAMED.get(step.name, "")
+    return named + text + _NEEDED_AFTER.get(step.name, "")
 
 
 class Pipelines(unittest.TestCase):
@@ -49,10 +53,10 @@ class Pipelines(unittest.TestCase):
 
         cls.typed = os.path.join(cls.folder.name, "typed.pimg")
         with loaderd.Writer(cls.typed, _SCHEMA) as writer:
-            writer.add({"image": memoryview(bytes(1200)).cast("B", (20, 20, 3)), "boxes": [[0, 0, 9, 9]], "depth": None})
+            writer.add({"image": memoryview(bytes(1200)).cast("B", (20, 20, 3)), "boxes": [[0, 0, 9, 9]], "mask": None, "depth": None})
 
     def open(self, step, text):
-        values = [_VALUES[step.name]] if step.name in _VALUES else []
+        values = ["mask"] if text.startswith("mask: ") else [_VALUES[step.name]] if step.name in _VALUES else []
         with loaderd.Feed(self.typed if values else self.path, pipeline=f"resize(16x16) {text}", batch_size=1, values=values, daemon="private"):
             pass
 

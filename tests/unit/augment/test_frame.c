@@ -2,6 +2,7 @@
  * Masks, rasters and coordinates through the public interface, with the real decoder: they follow
  * an image in any orientation and codec, and what does not fit is refused.
  */
+#include "format/augment/apply/widen.h"
 #include "format/augment/frame.h"
 #include "tests/test.h"
 #include "tests/unit/format/images.h"
@@ -226,6 +227,92 @@ TEST(rasters_are_computed_on_request)
 	pipeline = parse("pad(400x0) resize(4096) center_crop(8)");
 	expect_error(pipeline, &depth, &form, -EINVAL,
 		     "sample 1: would be resized to more than 33554432 pixels before a crop: put");
+	pipeline_free(pipeline);
+}
+
+struct element_range {
+	enum schema_element element;
+	int64_t least, most;
+};
+
+/* The first numbers are the ends of the range. */
+static int64_t number_of(const struct element_range *range, size_t i)
+{
+	uint64_t span = (uint64_t)(range->most - range->least);
+
+	return range->least + (int64_t)(i == 1 ? span : i * 2654435761u % (span + 1));
+}
+
+static void check_widened(const struct element_range *range, enum schema_element to, size_t count)
+{
+	enum { COUNT_MAX = 1000 };
+	static uint8_t buffer[1 + COUNT_MAX * 8 + 1];
+	uint8_t *room = buffer + 1;
+	size_t narrow = schema_element_size(range->element), wide = schema_element_size(to);
+
+	memset(buffer, 0xee, sizeof(buffer));
+	for (size_t i = 0; i < count; i++) {
+		int64_t number = number_of(range, i);
+
+		memcpy(room + count * (wide - narrow) + i * narrow, &number, narrow);
+	}
+	widen(range->element, to, room, count);
+	for (size_t i = 0; i < count; i++) {
+		const int64_t number = number_of(range, i);
+		const float single = (float)number;
+
+		assert_memory_equal(room + i * wide,
+				    to == SCHEMA_F32 ? (const void *)&single : &number, wide);
+	}
+	assert_int_equal(buffer[0], 0xee);
+	assert_int_equal(room[count * wide], 0xee);
+}
+
+TEST(elements_are_widened_in_place)
+{
+	static const struct element_range elements[] = {
+		{SCHEMA_U8, 0, UINT8_MAX},          {SCHEMA_U16, 0, UINT16_MAX},
+		{SCHEMA_I16, INT16_MIN, INT16_MAX}, {SCHEMA_I32, INT32_MIN, INT32_MAX},
+		{SCHEMA_I64, INT64_MIN, INT64_MAX}, {SCHEMA_F32, -(1 << 24), 1 << 24},
+	};
+	enum { KINDS = sizeof(elements) / sizeof(*elements), STORED = 4 };
+
+	for (unsigned f = 0; f < STORED; f++)
+		for (unsigned t = 0; t < KINDS; t++) {
+			bool holds = elements[f].least >= elements[t].least &&
+				     elements[f].most <= elements[t].most;
+
+			assert_int_equal(widen_can(elements[f].element, elements[t].element),
+					 holds);
+			for (size_t count = 0; holds && count <= 1000; count += 1 + count / 3)
+				check_widened(&elements[f], elements[t].element, count);
+		}
+	assert_true(widen_can(SCHEMA_F32, SCHEMA_F32));
+	assert_false(widen_can(SCHEMA_F32, SCHEMA_I64));
+	assert_false(widen_can(SCHEMA_U8, SCHEMA_BF16));
+}
+
+/* A mask's numbers do not depend on the element with which it is delivered. */
+TEST(masks_come_with_the_element_that_is_asked_for)
+{
+	struct pipeline *pipeline = parse("pad(9) random_crop(32) hflip");
+	struct packimg_sample mask = raster_sample(1, 3);
+	struct frame_raster form = form_of(&mask);
+	static uint8_t bytes[SIDE * SIDE * 3];
+	static int64_t numbers[SIDE * SIDE * 3 + 1];
+
+	form.fill[0] = 77;
+	assert_int_equal(
+		pipeline_apply_raster(pipeline, scratch, &mask, &form, 4, 0, bytes, NULL, &error),
+		0);
+	form.output = SCHEMA_I64;
+	numbers[SIDE * SIDE * 3] = -1;
+	assert_int_equal(
+		pipeline_apply_raster(pipeline, scratch, &mask, &form, 4, 0, numbers, NULL, &error),
+		0);
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		assert_int_equal(numbers[i], bytes[i]);
+	assert_int_equal(numbers[SIDE * SIDE * 3], -1);
 	pipeline_free(pipeline);
 }
 

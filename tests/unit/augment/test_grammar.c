@@ -1,4 +1,5 @@
 #include "format/augment/grammar/transforms.h"
+#include "format/base/schema.h"
 #include "tests/test.h"
 
 static struct pipeline *parse(const char *text)
@@ -28,7 +29,7 @@ TEST(values_are_named)
 {
 	struct pipeline *t = parse("random_crop(8) mask , depth:fill(255) to(f32)\n depth : "
 				   "filter(bilinear) clamp_boxes boxes: sanitize_boxes(3) "
-				   "x.y_2: fill(-0.5)");
+				   "x.y_2: fill(-0.5) mask: to(i64) x.y_2: to(u8)");
 	const struct pipeline_value *values;
 	unsigned count;
 
@@ -44,6 +45,11 @@ TEST(values_are_named)
 	assert_int_equal(values[2].boxes_position, 91);
 	assert_int_equal(values[2].fill_position, -1);
 	assert_true(values[3].fill == -0.5);
+	assert_int_equal(values[0].element, SCHEMA_I64);
+	assert_int_equal(values[1].element, 0);
+	assert_int_equal(values[1].to_position, -1);
+	assert_int_equal(values[3].element, SCHEMA_U8);
+	assert_int_equal(t->element, PIPELINE_F32);
 	assert_int_equal(t->transform_count, 3);
 	assert_int_equal(t->transforms[1].values, 0);
 	assert_int_equal(t->transforms[2].values, 1u << 2);
@@ -116,7 +122,7 @@ TEST(names_are_refused_where_they_mean_nothing)
 		     "hflip acts on all values of a sample, so that they stay together: write it "
 		     "without names before it");
 	expect_error("left: color_jitter(0.4)", -EINVAL, 0, "color_jitter acts on all images");
-	expect_error("left: to(f32)", -EINVAL, 0, "to acts on all images");
+	expect_error("left: layout(nchw)", -EINVAL, 0, "layout acts on all images");
 	expect_error("a: fill(1) b, a: fill(2)", -EINVAL, 17, "fill of 'a' is given twice");
 	expect_error("mask: fill", -EINVAL, 6, "fill needs its argument value");
 	expect_error("mask: filter(cubic)", -EINVAL, 13, "expected one of nearest|bilinear");
@@ -208,7 +214,15 @@ TEST(errors_say_where)
 	expect_error("resize(8x6) pad(2x6, fill=reflect)", -EINVAL, 12,
 		     "a border of 2x6 pixels cannot reflect a picture of 8 x 6: it is at most 7x5");
 	expect_error("to(f64)", -EINVAL, 3,
-		     "expected one of u8|f16|bf16|f32 for type, found 'f64'");
+		     "expected one of u8|f16|bf16|f32|u16|i16|i32|i64 for type, found 'f64'");
+	expect_error("hflip to(i64)", -EINVAL, 9,
+		     "images are u8, f16, bf16 or f32; i64 is for single masks and rasters: write "
+		     "their names before it, as in 'mask: to(i64)'");
+	expect_error("mask: to(bf16)", -EINVAL, 9,
+		     "masks and rasters are u8, u16, i16, i32, i64 or f32, and bf16 is for images, "
+		     "without names");
+	expect_error("mask: to(i64) depth, mask: to(i32)", -EINVAL, 27,
+		     "to of 'mask' is given twice");
 	expect_error("to(f)", -EINVAL, 3, "expected one of");
 	expect_error("to(type=)", -EINVAL, 8, "after 'type=', found ')'");
 	expect_error("channels(2)", -EINVAL, 9, "expected one of 3|4");
