@@ -325,11 +325,30 @@ static void count_bytes(const struct bench *bench, struct whatif *whatif)
 	}
 }
 
-/* End of the transform that begins at text: a name and an optional parenthesised argument list. */
+static const char blanks[] = " \t\r\n";
+
+/* End of the names of values before a transform, and of the colon; `text` if there are none. */
+static const char *names_end(const char *text)
+{
+	for (const char *at = text;; at++) {
+		at += strspn(at, blanks);
+		at += strcspn(at, " \t\r\n(,:");
+		at += strspn(at, blanks);
+		if (*at == ':')
+			return at + 1 + strspn(at + 1, blanks);
+		if (*at != ',')
+			return text;
+	}
+}
+
+/*
+ * End of the transform that begins at text: names of values, its own name and an optional
+ * parenthesised argument list.
+ */
 static const char *transform_end(const char *text)
 {
-	const char *end = text + strcspn(text, " \t\r\n(");
-	const char *open = end + strspn(end, " \t\r\n");
+	const char *name = names_end(text), *end = name + strcspn(name, " \t\r\n(");
+	const char *open = end + strspn(end, blanks);
 	int depth = 0;
 
 	if (*open != '(')
@@ -362,7 +381,7 @@ static int remove_transform(const char *pipeline, unsigned number, int bytes, ch
 	int found = 0;
 
 	*rest = text[0] = '\0';
-	for (const char *transform = pipeline + strspn(pipeline, " \t\r\n"); *transform; i++) {
+	for (const char *transform = pipeline + strspn(pipeline, blanks); *transform; i++) {
 		const char *end = transform_end(transform);
 		int out = bytes ? is_named(transform, "normalize") || is_named(transform, "to")
 				: i == number;
@@ -374,7 +393,7 @@ static int remove_transform(const char *pipeline, unsigned number, int bytes, ch
 		else
 			sprintf(rest + strlen(rest), "%.*s ", (int)(end - transform), transform);
 		found += out;
-		transform = end + strspn(end, " \t\r\n");
+		transform = end + strspn(end, blanks);
 	}
 	return found > 0;
 }

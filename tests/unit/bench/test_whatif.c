@@ -126,6 +126,19 @@ TEST(transforms)
 	for (unsigned i = 0; i < t.transform_count; i++)
 		assert_true(t.transforms[i].image_us > 0);
 
+	/* Names of values stay with their step. */
+	assert_int_equal(whatif_measure(path,
+					"random_resized_crop(32) mask , m.2: fill(3) m.2 :to(i64) "
+					"hflip b:clamp_boxes to(f32)",
+					&usual, &t, error),
+			 0);
+	assert_int_equal(t.transform_count, 6);
+	assert_string_equal(t.transforms[0].text, "to(f32)");
+	assert_string_equal(t.transforms[1].text, "mask , m.2: fill(3)");
+	assert_string_equal(t.transforms[2].text, "m.2 :to(i64)");
+	assert_string_equal(t.transforms[3].text, "hflip");
+	assert_string_equal(t.transforms[4].text, "b:clamp_boxes");
+
 	/* Stored pixels have no transform that could be left out, and cannot be made smaller. */
 	assert_int_equal(whatif_measure(path, "", &usual, &t, error), 0);
 	assert_int_equal(t.transform_count, 0);
