@@ -70,6 +70,31 @@ class PackimgInputs(PackimgTest):
         self.put("list_eval_partition.txt", "celeba/img_align_celeba/000001.jpg 0\n")
         self.packimg("convert", "-q", "list_eval_partition.txt", "-o", "no.pimg", rc=2)
         self.assertEqual(self.convert("list_eval_partition.txt", "--format", "manifest", "-o", "out.pimg")["classes"], 1)
+        self.put("pets/images/Abyssinian_1.jpg")
+        self.put("pets/annotations/trimaps/Abyssinian_1.png")
+        self.put("pets/annotations/list.txt", "#Image CLASS-ID SPECIES BREED ID\nAbyssinian_1 1 1 1\n")
+        self.packimg("convert", "-q", "pets", "-o", "no.pimg", rc=2)
+        self.assertIn("like those of the Oxford-IIIT Pet dataset (annotations/list.txt)", self.stderr)
+        self.put("pets/annotations/trainval.txt", "Abyssinian_1 1 1 1\n")  # a list of classes
+        self.assertEqual(self.convert("pets/annotations/trainval.txt", "-o", "out.pimg", "--force")["unlabelled"], 0)
+        for name in ("001.a/0.jpg", "002.b/1.jpg"):
+            self.put(f"cub/images/{name}")
+        for name, text in (("images.txt", "1 001.a/0.jpg\n2 002.b/1.jpg\n"), ("image_class_labels.txt", "1 1\n2 2\n"), ("bounding_boxes.txt", "1 60.0 27.0 3.0 4.0\n")):
+            self.put(f"cub/{name}", text)
+        self.assertEqual(self.convert("cub", "-o", "out.pimg", "--force")["classes"], 2)  # its folders are classes
+        for name, what in (("cub/images.txt", "the list of images of CUB-200"), ("cub/bounding_boxes.txt", "the boxes of CUB-200"), ("pets/annotations/list.txt", "the list of the Oxford-IIIT Pet"),
+                           ("k/LOC_train_solution.csv", "the classes and boxes of ImageNet on Kaggle"), ("v/ImageSets/Main/train.txt", "a list of Pascal VOC"),
+                           ("o/oidv6-train-annotations-bbox.csv", "Open Images' boxes"), ("o/validation-annotations-human-imagelabels-boxable.csv", "Open Images' labels")):
+            if not (self.dir / name).exists():
+                self.put(name, "a,b\n")
+            self.packimg("convert", "-q", name, "-o", "no.pimg", rc=2)
+            self.assertIn(f"{name}: by its name it is {what}", self.stderr)
+        self.put("images.txt", "cub/images/001.a/0.jpg\n")  # of anyone
+        self.convert("images.txt", "-o", "out.pimg", "--force")
+        # rows that are objects: each is a sample, and a note says so
+        self.put("boxes.csv", "path,label,x\ncub/images/001.a/0.jpg,a,1\ncub/images/001.a/0.jpg,a,2\ncub/images/002.b/1.jpg,b,3\n")
+        summary = self.convert("boxes.csv", "-o", "out.pimg", "--force")
+        self.assertIn("boxes.csv: 1 row names the image of the row before, such as cub/images/001.a/0.jpg, and each row is a sample; if rows are objects", summary["notes"][0])
         self.put("celeba/identity_CelebA.txt", "000001.jpg 2\n")  # a list of classes
         self.assertEqual(self.convert("celeba/identity_CelebA.txt", "-o", "out.pimg", "--force")["unlabelled"], 0)
 

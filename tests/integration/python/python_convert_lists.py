@@ -8,7 +8,7 @@ import types
 import unittest
 from unittest import mock
 
-from images_test import ImagesTest, listed, numpy, packimg
+from images_test import ImagesTest, listed, numpy, packimg, pillow
 from loaderd import convert
 
 
@@ -63,6 +63,62 @@ class ConvertLists(ImagesTest):
         self.put("c/list_eval_partition.csv", "image_id,partition\n000002.jpg,1\n")
         self.convert("c")
         self.assertEqual(self.fields(), [("000002", -1, {"attributes": [0, 1]})])
+
+    @unittest.skipUnless(pillow and numpy, "Pillow or NumPy is not installed")
+    def test_pets(self):
+        """Breeds by number with the names of the images, trimaps and boxes of heads, of each list."""
+        rows = {"Abyssinian_1": "1 1 1", "american_bulldog_7": "2 2 1", "Abyssinian_3": "1 1 1"}
+        for i, name in enumerate(rows):
+            self.put(f"p/images/{name}.jpg", self.jpegs[i])
+            with pillow.open(io.BytesIO(self.jpegs[i])) as image:
+                mask = pillow.new("L", image.size, i + 1)
+            (self.dir / "p/annotations/trimaps").mkdir(parents=True, exist_ok=True)
+            mask.save(self.dir / f"p/annotations/trimaps/{name}.png")
+        box = "<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>3</xmax><ymax>4</ymax></bndbox>"
+        self.put("p/annotations/xmls/Abyssinian_1.xml", f"<annotation><object><name>cat</name>{box}</object></annotation>")
+        self.put("p/annotations/list.txt", "#Image CLASS-ID SPECIES BREED ID\n" + "".join(f"{name} {row}\n" for name, row in rows.items()))
+        self.assertIn("mask is the trimap", self.convert("p"))
+        self.assertEqual([(name, label, fields["species"], fields["boxes"]) for name, label, fields in self.fields()], [
+            ("Abyssinian_1", 0, 1, [[1, 2, 3, 4]]), ("american_bulldog_7", 1, 2, []), ("Abyssinian_3", 0, 1, [])])
+        packimg("extract", "-q", self.dir / "out.pimg", "-o", self.dir / "back")
+        with pillow.open(next((self.dir / "back").rglob("american_bulldog_7.mask.png"))) as mask:
+            self.assertEqual(mask.getextrema(), (2, 2))
+        for split, name in (("trainval", "Abyssinian_1"), ("test", "american_bulldog_7")):
+            self.put(f"p/annotations/{split}.txt", f"{name} {rows[name]}\n")
+        self.convert("p")
+        self.assertEqual([self.fields(f"out-{split}.pimg")[0][:2] for split in ("trainval", "test")], [("Abyssinian_1", 0), ("american_bulldog_7", 1)])
+        for line, told in (("Abyssinian_1 1 1", "trainval.txt, line 1: 'Abyssinian_1 1 1' is not a name"), ("pug_1 2 2 1", "breed 2 has the images pug_... and american_bulldog_7")):
+            self.put("p/annotations/trainval.txt", line)
+            self.assertIn(told, self.convert("p", status=2))
+
+    def test_cub(self):
+        """Images by number, with boxes and parts, in two splits."""
+        for i in range(3):
+            self.put(f"b/CUB_200_2011/images/00{i % 2 + 1}.x/{i}.jpg", self.jpegs[i])
+        lists = {"images.txt": "1 001.x/0.jpg\n2 002.x/1.jpg\n3 001.x/2.jpg\n", "classes.txt": "1 001.x\n2 002.x\n", "image_class_labels.txt": "1 1\n2 2\n3 1\n",
+                 "bounding_boxes.txt": "1 60.0 27.5 3 4\n2 1 1 1 1\n3 2 2 2 2\n", "train_test_split.txt": "1 1\n2 0\n3 1\n",
+                 "parts/part_locs.txt": "1 1 5.5 6 1\n1 2 0.0 0.0 0\n2 2 7 8 1\n"}
+        for name, text in lists.items():
+            self.put(f"b/CUB_200_2011/{name}", text)
+        self.convert("b")
+        self.assertEqual(self.fields("out-train.pimg"), [("0", 0, {"box": [60, 27.5, 3, 4], "parts": [[5.5, 6, 1], [0, 0, 0]]}), ("2", 0, {"box": [2, 2, 2, 2]})])
+        self.assertEqual(self.fields("out-test.pimg"), [("1", 1, {"box": [1, 1, 1, 1], "parts": [[0, 0, 0], [7, 8, 1]]})])
+        self.put("b/CUB_200_2011/image_class_labels.txt", "1 9\n")
+        self.assertIn("class 9 is not in classes.txt", self.convert("b", status=2))
+
+    def test_imagenet_localization(self):
+        """Classes in the order of the synsets, boxes with their classes."""
+        for name, i in (("train/n02/n02_1", 0), ("val/ILSVRC2012_val_00000001", 1)):
+            self.put(f"i/ILSVRC/Data/CLS-LOC/{name}.JPEG", self.jpegs[i])
+        self.put("i/LOC_synset_mapping.txt", "n02 pug, pug-dog\nn01 tench, Tinca tinca\n")
+        self.put("i/LOC_train_solution.csv", "ImageId,PredictionString\nn02_1,n02 1 2 3 4 n01 5 6 7 8 \n")
+        self.put("i/LOC_val_solution.csv", "ImageId,PredictionString\nILSVRC2012_val_00000001,n01 1 2 3 4 \n")
+        self.convert("i")
+        self.assertEqual(self.fields("out-train.pimg"), [("n02_1", 1, {"boxes": [[1, 2, 3, 4], [5, 6, 7, 8]], "class": [1, 0]})])
+        self.assertEqual(self.fields("out-val.pimg"), [("ILSVRC2012_val_00000001", 0, {"boxes": [[1, 2, 3, 4]], "class": [0]})])
+        for text, told in (("n03 1 2 3 4", "class 'n03' is not in LOC_synset_mapping.txt"), ("n01 1 2", "3 words, not 5 for each object")):
+            self.put("i/LOC_val_solution.csv", f"ImageId,PredictionString\nILSVRC2012_val_00000001,{text}\n")
+            self.assertIn(f"ILSVRC2012_val_00000001: {told}", self.convert("i", status=2))
 
     @unittest.skipUnless(numpy, "NumPy is not installed")
     def test_ffcv(self):

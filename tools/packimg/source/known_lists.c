@@ -12,12 +12,33 @@
 	"\"python -m loaderd.convert\" with the name of the dataset's folder writes a dataset "    \
 	"with all of its annotations"
 
+#define BY_WRITER                                                                                  \
+	"packimg packs a row for each image, and here a row is an object or a label of an image: " \
+	"loaderd.Writer in Python writes datasets with boxes and lists of classes"
+
 static const struct known_list lists[] = {
 	{"list_attr_celeba.txt", NULL, "CelebA's attributes", BY_FOLDER, "CelebA"},
 	{"list_eval_partition.txt", NULL, "CelebA's split", BY_FOLDER, "CelebA"},
 	{"list_landmarks_align_celeba.txt", NULL, "CelebA's landmarks", BY_FOLDER, "CelebA"},
 	{"list_landmarks_celeba.txt", NULL, "CelebA's landmarks", BY_FOLDER, "CelebA"},
 	{"list_bbox_celeba.txt", NULL, "CelebA's boxes", BY_FOLDER, "CelebA"},
+	/* The folders of its images are its classes. */
+	{"images.txt", "image_class_labels.txt", "the list of images of CUB-200", BY_FOLDER, NULL},
+	{"image_class_labels.txt", "images.txt", "the classes of CUB-200", BY_FOLDER, NULL},
+	{"bounding_boxes.txt", "images.txt", "the boxes of CUB-200", BY_FOLDER, NULL},
+	{"train_test_split.txt", "images.txt", "the split of CUB-200", BY_FOLDER, NULL},
+	{"list.txt", "trimaps", "the list of the Oxford-IIIT Pet dataset", BY_FOLDER,
+	 "the Oxford-IIIT Pet dataset"},
+	{"LOC_*_solution.csv", NULL, "the classes and boxes of ImageNet on Kaggle", BY_FOLDER,
+	 NULL},
+	{"LOC_synset_mapping.txt", NULL, "the names of ImageNet's classes",
+	 "give the folder of the images to packimg convert", NULL},
+	{"ILSVRC2012_validation_ground_truth.txt", NULL,
+	 "the classes of ImageNet's validation images, by number and without their names",
+	 "move the images to a folder for each class, and give that to packimg convert", NULL},
+	{"ImageSets/*/*.txt", NULL, "a list of Pascal VOC", BY_FOLDER, NULL},
+	{"*-annotations-bbox.csv", NULL, "Open Images' boxes", BY_WRITER, NULL},
+	{"*-imagelabels*.csv", NULL, "Open Images' labels", BY_WRITER, NULL},
 };
 
 static const char *base_of(const char *path)

@@ -37,6 +37,10 @@ struct source_manifest {
 	struct buffer list, labels; /* of COLUMN_LIST: a copy of the cell, pointers to its labels */
 	struct path_templates images; /* at most one; none if cells are paths */
 	struct buffer name;
+	/* Rows that name the image of the row before: its path, the first such one, their count. */
+	struct buffer previous;
+	char *repeated;
+	uint64_t repeated_count;
 	/* Labels such as "NaN" that mean no label: the first one, and their count. */
 	char *missing;
 	uint64_t missing_count;

@@ -45,6 +45,8 @@ static void source_manifest_close(struct source *source)
 	buffer_deinit(&manifest->name);
 	buffer_deinit(&manifest->list);
 	buffer_deinit(&manifest->labels);
+	buffer_deinit(&manifest->previous);
+	free(manifest->repeated);
 	free(manifest->missing);
 	free(manifest->path);
 }
@@ -307,6 +309,37 @@ static int note_missing(const struct source_manifest *manifest)
 		manifest->missing_count == 1 ? "s" : "");
 }
 
+/* Counts rows of one image, which are objects or labels of it more often than samples. */
+static int count_repeated(struct source_manifest *manifest, const char *name)
+{
+	struct buffer *previous = &manifest->previous;
+
+	if (previous->size && strcmp((const char *)previous->data, name) == 0) {
+		if (!manifest->repeated_count++)
+			manifest->repeated = strdup(name);
+		return manifest->repeated ? 0 : -ENOMEM;
+	}
+	previous->size = 0;
+	return buffer_append(previous, name, strlen(name) + 1);
+}
+
+static int note_repeated(const struct source_manifest *manifest)
+{
+	struct string_list *notes = manifest->source.options->notes;
+
+	if (!manifest->repeated_count || !notes)
+		return 0;
+	return string_list_add_format(notes,
+				      "%s: %s row%s the image of the row before, such as %.200s, "
+				      "and each row is a sample; if "
+				      "rows are objects or labels of an image, loaderd.Writer in "
+				      "Python makes one sample of "
+				      "them",
+				      manifest->path, text_count(TEXT, manifest->repeated_count),
+				      manifest->repeated_count == 1 ? " names" : "s name",
+				      manifest->repeated);
+}
+
 static int manifest_set_class(struct source_manifest *manifest, const char *const *cells,
 			      size_t count, struct source_item *item, struct packimg_error *error)
 {
@@ -391,8 +424,9 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 
 	int r = manifest_next_row(manifest, &cells, &count, error);
 	if (r == CSV_END)
-		return note_missing(manifest) ? packimg_fail(error, -ENOMEM, "out of memory")
-					      : SOURCE_END;
+		return note_missing(manifest) || note_repeated(manifest)
+			       ? packimg_fail(error, -ENOMEM, "out of memory")
+			       : SOURCE_END;
 	if (r)
 		return text_error_prefix(error, r, "%s", manifest->path);
 	if ((size_t)manifest->path_column >= count || !cells[manifest->path_column][0]) {
@@ -426,6 +460,8 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 		if (comma)
 			*comma = '.';
 	}
+	if (count_repeated(manifest, ret_item->name))
+		return packimg_fail(error, -ENOMEM, "out of memory");
 	r = manifest_set_class(manifest, cells, count, ret_item, error);
 	if (r)
 		return r;

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Callable, List, NamedTuple, Optional, Sequence
 
 from .. import BadSample, FeedError, Writer
-from . import _arrays, _arrow, _beton, _celeba, _coco, _folder, _masks, _streams, _tfrecord, _voc, _yolo
+from . import _arrays, _arrow, _beton, _celeba, _coco, _cub, _folder, _imagenet, _masks, _pets, _streams, _tfrecord, _voc, _yolo
 from ._part import Choice, Part, Refusal
 
 
@@ -31,6 +31,9 @@ SOURCES: Sequence[Source] = (
     Source("yolo", "YOLO's images/ and labels/: boxes, classes, polygons, keypoints", _yolo.recognises, _yolo.parts),
     Source("masks", "folders of images and of masks, such as ADE20K and Cityscapes (needs Pillow)", _masks.recognises, _masks.parts),
     Source("celeba", "CelebA's lists with its images, a folder: attributes, identities, landmarks", _celeba.recognises, _celeba.parts),
+    Source("pets", "the Oxford-IIIT Pet dataset, a folder: breeds, trimaps, boxes (needs Pillow)", _pets.recognises, _pets.parts),
+    Source("cub", "CUB-200-2011, a folder: classes, boxes, parts", _cub.recognises, _cub.parts),
+    Source("imagenet", "ImageNet's localization as on Kaggle, the folder of LOC_train_solution.csv: classes, boxes", _imagenet.recognises, _imagenet.parts),
     Source("cifar", "the Python version of CIFAR-10 and CIFAR-100, a folder or a file of it", _arrays.recognises_cifar, _arrays.cifar_parts),
     Source("imagefolder", "Hugging Face's folders of images with metadata.jsonl or metadata.csv", _folder.recognises, _folder.parts, ("image", "label")),
     Source("tfrecord", "TFRecord files of tf.train.Example, one or a folder of them", _tfrecord.recognises, _tfrecord.parts, _COLUMNS),

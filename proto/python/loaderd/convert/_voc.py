@@ -40,7 +40,7 @@ def _listed(top: Path, images: Mapping[str, Path]) -> Dict[str, List[str]]:
     return splits or {"": sorted(images)}
 
 
-def _objects(path: Path) -> List[Dict[str, Any]]:
+def objects(path: Path) -> List[Dict[str, Any]]:
     """The objects of an image; none if there is no file."""
     if not path.is_file():
         return []
@@ -66,7 +66,7 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
         raise Refusal(f"{path}: it holds no JPEGImages/ and Annotations/")
     images = _images(top)
     splits = _listed(top, images)
-    classes = sorted({item["name"] for names in splits.values() for name in names for item in _objects(top / "Annotations" / f"{name}.xml")})
+    classes = sorted({item["name"] for names in splits.values() for name in names for item in objects(top / "Annotations" / f"{name}.xml")})
     has_masks = (top / "SegmentationClass").is_dir()
     fields = [
         Field("image", "image", "image u8[h,w,3]"), Field("key", "key", "key"), Field("boxes", "boxes", "boxes(image) f32[*,4] xyxy"),
@@ -91,14 +91,14 @@ def _reader(top: Path, images: Mapping[str, Path], names: Sequence[str], classes
 
     def rows() -> Iterator[Mapping[str, Any]]:
         for name in names:
-            objects = _objects(top / "Annotations" / f"{name}.xml")
+            found = objects(top / "Annotations" / f"{name}.xml")
             mask = top / "SegmentationClass" / f"{name}.png"
             yield {
                 "image": images.get(name, top / "JPEGImages" / f"{name}.jpg"),
                 "key": name,
-                "boxes": [item["box"] for item in objects],
-                "class": [numbers[item["name"]] for item in objects],
-                **{flag: [item[flag] for item in objects] for flag in _FLAGS},
+                "boxes": [item["box"] for item in found],
+                "class": [numbers[item["name"]] for item in found],
+                **{flag: [item[flag] for item in found] for flag in _FLAGS},
                 "mask": mask if has_masks and mask.is_file() else None,
             }
 
