@@ -319,10 +319,15 @@ class PackimgSources(PackimgTest):
                               ("train/sub/a cat.jpg 1\n", ("train/sub/a cat.jpg", "1")), ("c 5 1\n", ("other/c.JPEG", "5")), ("3,c.JPEG\n", ("other/c.JPEG", "3"))):
             self.assertEqual(packed("t.txt", table)[1], [wanted], table)
         self.assertEqual(packed("lists/t.txt", "a 1\n")[1], [("../train/a.jpg", "1")])
+        (self.dir / "lists" / "t.txt").write_text("c 1\n")  # other/ may be another dataset's
+        self.packimg("convert", "-q", "lists/t.txt", "-o", "no.pimg", rc=2)
+        self.assertIn('neither a column named "path" nor an image\'s name, but "c" and "1"', self.stderr)
+        self.assertEqual(packed("t.csv", "Image Index,label,age\nd.png,x,3\n")[0]["notes"][0], 't.csv: the column "Image Index" names the images; --path-column says otherwise')
         shutil.copy(image, self.dir / "other" / "a.jpg")
         (self.dir / "t.csv").write_text("id,label\na,0\n")
         self.packimg("convert", "-q", "t.csv", "-o", "no.pimg", rc=2)
         self.assertIn('t.csv: the image of "a" may be other/a.jpg or train/a.jpg: --root DIR and --path-suffix TEXT choose', self.stderr)
+        self.assertEqual(packed("trainLabels.csv", "id,label\na,0\n")[1], [("train/a.jpg", "0")])  # by the name of the table
         self.assertEqual(packed("t.csv", "id,label\na,0\nb,1\n")[1], [("train/a.jpg", "0"), ("train/b.jpg", "1")])  # only train/ has b
         # what has a path is left alone, though files lack
         summary, samples = packed("t.csv", "path,label\na.jpg,0\nd.png,1\n", rc=1)

@@ -206,6 +206,8 @@ static int find_template(struct source_manifest *manifest, const char *start, si
 		first = first ? first : strdup(cells[column]);
 	}
 	csv_deinit(&rows);
+	const char *slash = strrchr(manifest->path, '/');
+	path_templates_prefer(ret_templates, slash ? slash + 1 : manifest->path);
 	if (r || (ret_templates->count && !first))
 		r = packimg_fail(error, -ENOMEM, "out of memory");
 	else if (ret_templates->count > 1)
@@ -251,6 +253,11 @@ static int note_template(const struct source_manifest *manifest)
 
 	if (!manifest->images.count || !notes)
 		return 0;
+	if (!*template->folder && !*template->ending)
+		return string_list_add_format(
+			notes,
+			"%s: the column \"%s\" names the images; --path-column says otherwise",
+			manifest->path, column);
 	return string_list_add_format(
 		notes,
 		"%s: the column \"%s\" names the images, which are %s*%s; --path-column, --root "

@@ -112,9 +112,11 @@ char manifest_find_separator(const char *text, size_t size, const char *path_col
 
 		csv_init(&csv, text, size, *separator);
 		bool any = !manifest_read_row(&csv, &cells, &count, NULL);
+		/* In "Image Index,Age" a space is in the name of a column. */
+		bool header = any && manifest_find_path(cells, count) >= 0 &&
+			      (*separator != ' ' || !parts);
 		bool fits = any &&
-			    (manifest_find_path(cells, count) >= 0 ||
-			     manifest_find_image(cells, count) >= 0 ||
+			    (header || manifest_find_image(cells, count) >= 0 ||
 			     (path_column && manifest_find_named(cells, count, path_column) >= 0));
 		csv_deinit(&csv);
 		if (fits && count > 1 && (*separator != ' ' || !whole))
@@ -262,12 +264,12 @@ static int list_folders(int root, const char *folder, struct string_list *list)
 	return r;
 }
 
-/* Looks for a cell's file in a folder and in those below it. */
-static int find_below(struct path_templates *templates, int root, const char *top, const char *cell,
+/* Looks for a cell's file in the root and in the folders below it. */
+static int find_below(struct path_templates *templates, int root, const char *cell,
 		      const char *suffix)
 {
 	struct string_list folders = {0};
-	int r = string_list_add(&folders, top);
+	int r = string_list_add(&folders, "");
 	size_t listed = 0;
 
 	for (int depth = 0; !r && depth < DEPTH_MAX; depth++)
@@ -279,14 +281,31 @@ static int find_below(struct path_templates *templates, int root, const char *to
 	return r;
 }
 
+/*
+ * Looks for a cell's file in the folder above and in those of images beside this one, where lists
+ * of their own folder find them. In others may be files of the same names of another dataset.
+ */
+static int find_beside(struct path_templates *templates, int root, const char *cell,
+		       const char *suffix)
+{
+	static const char *const folders[] = {
+		"../",       "../images/",     "../image/", "../imgs/", "../img/", "../data/",
+		"../train/", "../JPEGImages/", "../val/",   "../test/", NULL};
+	int r = 0;
+
+	for (const char *const *folder = folders; !r && *folder; folder++)
+		r = find_in_folder(templates, root, cell, *folder, suffix);
+	return r;
+}
+
 int path_templates_find(struct path_templates *templates, int root, const char *cell,
 			const char *suffix)
 {
 	if (!cell[0] || strlen(cell) >= PATH_MAX)
 		return 0;
-	int r = find_below(templates, root, "", cell, suffix);
+	int r = find_below(templates, root, cell, suffix);
 
-	return r || templates->count ? r : find_below(templates, root, "../", cell, suffix);
+	return r || templates->count ? r : find_beside(templates, root, cell, suffix);
 }
 
 int path_templates_narrow(struct path_templates *templates, int root, const char *cell)
@@ -305,4 +324,26 @@ int path_templates_narrow(struct path_templates *templates, int root, const char
 	}
 	templates->count = any > 0 ? kept : templates->count;
 	return any < 0 ? any : 0;
+}
+
+void path_templates_prefer(struct path_templates *templates, const char *table)
+{
+	struct path_template *all = templates->templates, *found = NULL;
+	size_t count = 0;
+
+	for (size_t i = 0; i < templates->count; i++) {
+		size_t size = strcspn(all[i].folder, "/");
+
+		if (size && strncasecmp(all[i].folder, table, size) == 0) {
+			found = &all[i];
+			count++;
+		}
+	}
+	if (count != 1)
+		return;
+	struct path_template kept = *found;
+	*found = all[0];
+	all[0] = kept;
+	while (templates->count > 1)
+		free(all[--templates->count].folder);
 }

@@ -50,9 +50,9 @@ struct path_templates {
 void path_templates_deinit(struct path_templates *templates);
 /*
  * Finds the templates that give a cell a file: in `root`, an open folder, and in the folders below
- * it to a depth of two, else in the folder that holds it and in those below that. `suffix` is what
- * the cell lacks; if it is NULL and the cell has no image's ending, those of all kinds are tried. 0
- * or -ENOMEM.
+ * it to a depth of two, else in the folder above and in those of images in it. `suffix` is what the
+ * cell lacks; if it is NULL and the cell has no image's ending, those of all kinds are tried. 0 or
+ * -ENOMEM.
  */
 int path_templates_find(struct path_templates *templates, int root, const char *cell,
 			const char *suffix);
@@ -60,6 +60,9 @@ int path_templates_find(struct path_templates *templates, int root, const char *
  * Drops the templates that give this cell no file, unless none gives one. 0 or -ENOMEM.
  */
 int path_templates_narrow(struct path_templates *templates, int root, const char *cell);
+/* Keeps one template alone if only its folder's name begins that of the table, as train/ in
+ * train.csv. */
+void path_templates_prefer(struct path_templates *templates, const char *table);
 /* Writes the path to the buffer, terminated. 0 or -ENOMEM. */
 int path_template_expand(const struct path_template *template, const char *cell,
 			 struct buffer *path);
