@@ -13,6 +13,7 @@ static const double bounds[SCHEMA_ELEMENTS][2] = {
 	[SCHEMA_U16] = {0, UINT16_MAX},
 	[SCHEMA_I16] = {INT16_MIN, INT16_MAX},
 	[SCHEMA_I32] = {INT32_MIN, INT32_MAX},
+	[SCHEMA_F32] = {-FLT_MAX, FLT_MAX},
 };
 
 _Static_assert((int)PIPELINE_U8 == SCHEMA_U8 && (int)PIPELINE_F32 == SCHEMA_F32 &&
