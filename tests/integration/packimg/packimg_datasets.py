@@ -207,6 +207,18 @@ class PackimgDatasets(PackimgTest):
         self.packimg("merge", "-q", "typed.pimg", "images.pimg", "-o", "no.pimg", rc=2)
         self.assertIn("images.pimg has another schema than typed.pimg", self.stderr)
 
+    def test_later_versions_are_refused(self):
+        """Invariant I10: no command reads, indexes or copies what a program of a later version wrote, and none changes it."""
+        for path in sorted((GOLDEN.parent / "bad").glob("newer_*.pimg")):
+            shutil.copy(path, self.dir / "f.pimg")
+            for command in (["info"], ["list"], ["verify"], ["index"], ["index", "--rebuild"], ["extract", "-o", "out"], ["view"],
+                            ["merge", "f.pimg", "-o", "out.pimg"], ["split", "--into", "a=0.5,b=0.5", "-o", "out.pimg"]):  # fmt: skip
+                with self.subTest(file=path.name, command=command):
+                    self.packimg(*command, "f.pimg", rc=2)
+                    self.assertIn("use a newer loaderd", self.stderr)
+                    self.assertEqual((self.dir / "f.pimg").read_bytes(), path.read_bytes())
+                    self.assertEqual([p.name for p in self.dir.iterdir()], ["f.pimg"])
+
     def test_schema_is_shown(self):
         shutil.copy(GOLDEN / "images.pimg", self.dir)
         lines = self.packimg("info", "images.pimg").splitlines()
