@@ -7,13 +7,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The public structure, and the reply that owns its strings. */
+/* The structure that callers see, and the reply that owns its strings. */
 struct dataset {
-	struct feed_dataset public;
+	struct feed_dataset facts;
 	Loaderd__Reply *reply;
 };
 
-static int fill_fields(struct feed_dataset *public, const Loaderd__Dataset *message)
+static int fill_fields(struct feed_dataset *facts, const Loaderd__Dataset *message)
 {
 	size_t count = message->n_field_names;
 	struct feed_dataset_field *fields = calloc(count + 1, sizeof(*fields));
@@ -28,27 +28,27 @@ static int fill_fields(struct feed_dataset *public, const Loaderd__Dataset *mess
 			.longest = known ? message->field_longest[i] : FEED_LONGEST_UNKNOWN,
 		};
 	}
-	public->field_count = (uint32_t)count;
-	public->fields = fields;
+	facts->field_count = (uint32_t)count;
+	facts->fields = fields;
 	return 0;
 }
 
 static int fill(struct dataset *dataset, const Loaderd__Dataset *message)
 {
-	struct feed_dataset *public = &dataset->public;
-	public->samples = message->samples;
-	public->classes = (uint32_t)message->n_class_names;
-	public->class_names = (const char *const *)message->class_names;
-	public->metadata = message->metadata;
-	copy_uuid(&message->uuid, public->uuid);
-	public->has_statistics = message->n_mean == 3 && message->n_std == 3;
-	for (int i = 0; i < 3 && public->has_statistics; i++) {
-		public->mean[i] = message->mean[i];
-		public->std[i] = message->std[i];
+	struct feed_dataset *facts = &dataset->facts;
+	facts->samples = message->samples;
+	facts->classes = (uint32_t)message->n_class_names;
+	facts->class_names = (const char *const *)message->class_names;
+	facts->metadata = message->metadata;
+	copy_uuid(&message->uuid, facts->uuid);
+	facts->has_statistics = message->n_mean == 3 && message->n_std == 3;
+	for (int i = 0; i < 3 && facts->has_statistics; i++) {
+		facts->mean[i] = message->mean[i];
+		facts->std[i] = message->std[i];
 	}
 	for (int i = 0; i < 3; i++)
-	public->has_statistics &= isfinite(public->mean[i]) && isfinite(public->std[i]);
-	return fill_fields(public, message);
+		facts->has_statistics &= isfinite(facts->mean[i]) && isfinite(facts->std[i]);
+	return fill_fields(facts, message);
 }
 
 static int ask(struct connection *connection, const char *path, int64_t deadline_ms,
@@ -88,19 +88,19 @@ int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret
 	if (r == 0 && fill(dataset, dataset->reply->dataset) < 0)
 		r = error_set(error, -ENOMEM, "Out of memory.");
 	if (r < 0) {
-		feed_dataset_free(&dataset->public);
+		feed_dataset_free(&dataset->facts);
 		return r;
 	}
-	*ret_dataset = &dataset->public;
+	*ret_dataset = &dataset->facts;
 	return 0;
 }
 
-void feed_dataset_free(struct feed_dataset *public)
+void feed_dataset_free(struct feed_dataset *facts)
 {
-	if (!public)
+	if (!facts)
 		return;
-	struct dataset *dataset = (struct dataset *)public;
+	struct dataset *dataset = (struct dataset *)facts;
 	loaderd__reply__free_unpacked(dataset->reply, NULL);
-	free((void *)public->fields);
+	free((void *)facts->fields);
 	free(dataset);
 }
