@@ -351,8 +351,8 @@ bool packimg_sample_unindexed(const struct packimg_sample *sample)
 }
 
 /* Returns the address and size of the string between two offsets of a section of strings. */
-static int strings_place(const struct section_view *section, uint64_t count,
-			 const uint64_t range[2], const char **ret_text, uint64_t *ret_size)
+static int strings_locate(const struct section_view *section, uint64_t count,
+			  const uint64_t range[2], const char **ret_text, uint64_t *ret_size)
 {
 	uint64_t table_size = (count + 1) * sizeof(uint64_t);
 	if (range[0] > range[1] || range[1] > section->size - table_size)
@@ -368,7 +368,7 @@ int strings_get(const struct section_view *section, uint64_t count, uint64_t ind
 	uint64_t range[2];
 
 	copy_once(range, section->data + index * sizeof(*range), sizeof(range));
-	return strings_place(section, count, range, ret_text, ret_size);
+	return strings_locate(section, count, range, ret_text, ret_size);
 }
 
 int packimg_source(const struct packimg *dataset, uint64_t index, const char **ret_name,
@@ -386,7 +386,7 @@ int packimg_source(const struct packimg *dataset, uint64_t index, const char **r
 		const uint8_t *offsets =
 			section->data + (index - shard->sample_first) * sizeof(*range);
 		int r = shard_copy(dataset, shard, offsets, range, sizeof(range));
-		r = r ?: strings_place(section, shard->sample_count, range, &text, &size);
+		r = r ?: strings_locate(section, shard->sample_count, range, &text, &size);
 		if (r < 0 || size > dataset->source_longest)
 			return -EBADMSG;
 	}

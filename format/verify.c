@@ -10,7 +10,7 @@
 #include <xxhash.h>
 
 /* Maximum lengths found in the samples of a dataset. */
-struct traits_found {
+struct maxima_found {
 	uint64_t source_longest;
 	uint64_t longest[PACKIMG_FIELDS_MAX];
 	struct {
@@ -75,7 +75,7 @@ static int check_sections(const struct shard *shard, struct packimg_error *error
 }
 
 /* number: 0 for a record of the index, else 1 + the image's number */
-static void note_record(struct traits_found *found, const struct pimg_record *record,
+static void note_record(struct maxima_found *found, const struct pimg_record *record,
 			uint32_t number)
 {
 	if (record->width > found->sizes[number].width)
@@ -87,7 +87,7 @@ static void note_record(struct traits_found *found, const struct pimg_record *re
 
 /* Checks the records in section `images` of sample i of a shard, whose index record is sound. */
 static int check_images(const struct packimg *dataset, const struct shard *shard, uint64_t i,
-			struct sample_records *records, struct traits_found *found,
+			struct sample_records *records, struct maxima_found *found,
 			struct packimg_error *error)
 {
 	for (uint32_t k = 0; k < dataset->image_count; k++)
@@ -112,7 +112,7 @@ static int check_images(const struct packimg *dataset, const struct shard *shard
 }
 
 static int check_records(const struct packimg *dataset, const struct shard *shard,
-			 struct traits_found *found, struct packimg_error *error)
+			 struct maxima_found *found, struct packimg_error *error)
 {
 	const uint8_t *records = shard->sections[PIMG_SECTION_INDEX].data;
 
@@ -366,7 +366,7 @@ static int check_dataset_info(const struct packimg *dataset, struct packimg_erro
 }
 
 static int check_shard(const struct packimg *dataset, const struct shard *shard,
-		       struct traits_found *found, struct packimg_error *error)
+		       struct maxima_found *found, struct packimg_error *error)
 {
 	int r = check_sections(shard, error);
 	r = r ?: ranges_check(dataset, shard, error);
@@ -392,7 +392,7 @@ static int check_longest(const struct packimg *dataset, const char *what, const 
 }
 
 /* Checks that each recorded maximum length equals the longest value found. */
-static int traits_check(const struct packimg *dataset, const struct traits_found *found,
+static int maxima_check(const struct packimg *dataset, const struct maxima_found *found,
 			struct packimg_error *error)
 {
 	int r = check_longest(dataset, "source names", "", found->source_longest,
@@ -407,7 +407,7 @@ static int traits_check(const struct packimg *dataset, const struct traits_found
 
 /* Checks that the largest sizes recorded for an image are those of its largest samples. */
 static int check_largest(const struct packimg *dataset, const struct schema_value *image,
-			 const struct traits_found *found, struct packimg_error *error)
+			 const struct maxima_found *found, struct packimg_error *error)
 {
 	uint32_t number = image->store == SCHEMA_IN_INDEX ? 0 : image->number + 1u;
 	uint32_t width = found->sizes[number].width, height = found->sizes[number].height;
@@ -421,7 +421,7 @@ static int check_largest(const struct packimg *dataset, const struct schema_valu
 			       width, height);
 }
 
-static int check_schema(const struct packimg *dataset, const struct traits_found *found,
+static int check_schema(const struct packimg *dataset, const struct maxima_found *found,
 			struct packimg_error *error)
 {
 	bool uses_images = dataset->image_count > 0 || found->has_raster;
@@ -442,7 +442,7 @@ static int check_schema(const struct packimg *dataset, const struct traits_found
 
 int packimg_check(const struct packimg *dataset, struct packimg_error *error)
 {
-	struct traits_found found = {0};
+	struct maxima_found found = {0};
 	int r = 0;
 
 	if (dataset->open_count == 0)
@@ -457,6 +457,6 @@ int packimg_check(const struct packimg *dataset, struct packimg_error *error)
 	for (uint32_t i = 0; r == 0 && i < dataset->open_count; i++)
 		r = check_shard(dataset, &dataset->shards[i], &found, error);
 	r = r ?: check_dataset_info(dataset, error);
-	r = r ?: traits_check(dataset, &found, error);
+	r = r ?: maxima_check(dataset, &found, error);
 	return r == 0 ? check_schema(dataset, &found, error) : r;
 }

@@ -95,7 +95,7 @@ static const struct key *nearest_key(const char *section, const char *name)
 	const struct key *nearest = NULL;
 	unsigned best = NEAREST_NONE;
 	for (unsigned i = 0; i < KEY_COUNT; i++) {
-		unsigned slips = nearest_slips(name, keys[i].name);
+		unsigned slips = nearest_distance(name, keys[i].name);
 		if (slips == NEAREST_NONE)
 			continue;
 		slips = 2 * slips + (strcmp(section, keys[i].section) != 0);

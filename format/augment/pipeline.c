@@ -160,12 +160,12 @@ static void effects_to_converter(struct pipeline_scratch *scratch,
 
 	converter_begin_stream(converter, scratch->rows.stage);
 	for (uint32_t y = 0; y < shape->height; y++) {
-		uint8_t *place = whole ? NULL : converter_place(converter, y);
+		uint8_t *place = whole ? NULL : converter_row_address(converter, y);
 
 		if (!whole)
 			effects_take_row(scratch->effects, y, place ? place : scratch->rows.row);
 		if (place)
-			converter_placed(converter);
+			converter_row_written(converter);
 		else
 			converter_row(converter, y,
 				      whole ? effects_row(scratch->effects, y) : scratch->rows.row);

@@ -68,15 +68,15 @@ static char *value_escape(const char *value)
 
 static int metadata_put(struct dataset_info *info, const char *key, char *value)
 {
-	size_t place = 0;
+	size_t at = 0;
 	int order = 1;
 
 	/* entries are sorted */
-	while (place < info->metadata_count && (order = strcmp(info->metadata[place].key, key)) < 0)
-		place++;
+	while (at < info->metadata_count && (order = strcmp(info->metadata[at].key, key)) < 0)
+		at++;
 	if (order == 0) {
-		free(info->metadata[place].value);
-		info->metadata[place].value = value;
+		free(info->metadata[at].value);
+		info->metadata[at].value = value;
 		return 0;
 	}
 	struct metadata_entry *entries =
@@ -87,9 +87,8 @@ static int metadata_put(struct dataset_info *info, const char *key, char *value)
 	char *copy = strdup(key);
 	if (!copy)
 		return -ENOMEM;
-	memmove(entries + place + 1, entries + place,
-		(info->metadata_count - place) * sizeof(*entries));
-	entries[place] = (struct metadata_entry){.key = copy, .value = value};
+	memmove(entries + at + 1, entries + at, (info->metadata_count - at) * sizeof(*entries));
+	entries[at] = (struct metadata_entry){.key = copy, .value = value};
 	info->metadata_count++;
 	return 0;
 }

@@ -78,7 +78,7 @@ static int rewriter_resolve_targets(struct packimg_rewriter *rewriter, struct pa
 }
 
 /* Location of a sample. A copy, because a sort may not terminate if its keys change meanwhile. */
-struct sample_place {
+struct sample_location {
 	uint64_t offset;
 	uintptr_t side; /* its address, 0 if none */
 	uint64_t index;
@@ -86,7 +86,7 @@ struct sample_place {
 
 static int compare_extents(const void *a, const void *b)
 {
-	const struct sample_place *p = a, *q = b;
+	const struct sample_location *p = a, *q = b;
 
 	if (p->offset != q->offset)
 		return p->offset < q->offset ? -1 : 1;
@@ -126,7 +126,7 @@ static int rewriter_check_overlaps(const struct packimg_rewriter *rewriter,
  * same data and side data must be neighbours, so that the rewriter keeps them shared.
  */
 static int note_extents(const struct packimg *dataset, const struct shard *shard,
-			struct sample_place *extents, struct packimg_error *error)
+			struct sample_location *extents, struct packimg_error *error)
 {
 	struct packimg_sample sample;
 	int descends = 0;
@@ -138,7 +138,7 @@ static int note_extents(const struct packimg *dataset, const struct shard *shard
 			return packimg_fail(error, r, "%s: sample %" PRIu64 ": %s", shard->path,
 					    index, strerror(-r));
 		extents[i] =
-			(struct sample_place){sample.data_offset, (uintptr_t)sample.side, index};
+			(struct sample_location){sample.data_offset, (uintptr_t)sample.side, index};
 		descends |= i > 0 && compare_extents(&extents[i - 1], &extents[i]) > 0;
 	}
 	return descends;
@@ -147,7 +147,7 @@ static int note_extents(const struct packimg *dataset, const struct shard *shard
 static int rewriter_order_shard(struct packimg_rewriter *rewriter, const struct shard *shard,
 				struct packimg_error *error)
 {
-	struct sample_place *extents = calloc(shard->sample_count + 1, sizeof(*extents));
+	struct sample_location *extents = calloc(shard->sample_count + 1, sizeof(*extents));
 
 	if (!extents)
 		return packimg_fail(error, -ENOMEM, "out of memory");

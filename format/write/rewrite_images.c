@@ -24,13 +24,13 @@ struct image_share {
 };
 
 /* Location of an image. A copy, because a sort may not terminate if its keys change meanwhile. */
-struct image_place {
+struct image_location {
 	uint64_t offset, side_offset, number;
 };
 
-static int compare_places(const void *a, const void *b)
+static int compare_locations(const void *a, const void *b)
 {
-	const struct image_place *p = a, *q = b;
+	const struct image_location *p = a, *q = b;
 
 	if (p->offset != q->offset)
 		return p->offset < q->offset ? -1 : 1;
@@ -40,7 +40,7 @@ static int compare_places(const void *a, const void *b)
 }
 
 /* Reads the locations of all records. */
-static void copier_read(struct image_copier *copier, struct image_place *places)
+static void copier_read(struct image_copier *copier, struct image_location *locations)
 {
 	for (uint64_t i = 0; i < copier->count; i++) {
 		struct pimg_record record;
@@ -48,7 +48,7 @@ static void copier_read(struct image_copier *copier, struct image_place *places)
 		copy_once(&record,
 			  copier->shard->sections[PIMG_SECTION_IMAGES].data + i * sizeof(record),
 			  sizeof(record));
-		places[i] = (struct image_place){record.data_offset, record.side_offset, i};
+		locations[i] = (struct image_location){record.data_offset, record.side_offset, i};
 		copier->shares[i] = (struct image_share){
 			.data = i,
 			.side = i,
@@ -63,16 +63,16 @@ static void copier_read(struct image_copier *copier, struct image_place *places)
 /*
  * Finds the records that share data, and checks that the copies are not larger than the old file.
  */
-static int copier_find_shares(struct image_copier *copier, struct image_place *places)
+static int copier_find_shares(struct image_copier *copier, struct image_location *locations)
 {
 	uint64_t size = 0;
 
-	copier_read(copier, places);
-	qsort(places, copier->count, sizeof(*places), compare_places);
+	copier_read(copier, locations);
+	qsort(locations, copier->count, sizeof(*locations), compare_locations);
 	for (uint64_t i = 0; i < copier->count && size <= copier->shard->size; i++) {
-		struct image_share *share = &copier->shares[places[i].number];
+		struct image_share *share = &copier->shares[locations[i].number];
 		const struct image_share *before =
-			i > 0 ? &copier->shares[places[i - 1].number] : NULL;
+			i > 0 ? &copier->shares[locations[i - 1].number] : NULL;
 		bool same_data = before && before->data_offset == share->data_offset &&
 				 before->data_size == share->data_size;
 		bool same_side = same_data && before->side_offset == share->side_offset &&
@@ -98,10 +98,11 @@ int image_copier_init(struct image_copier *copier, const struct packimg *dataset
 	};
 	copier->records = calloc(copier->count + 1, sizeof(*copier->records));
 	copier->shares = calloc(copier->count + 1, sizeof(*copier->shares));
-	struct image_place *places = calloc(copier->count + 1, sizeof(*places));
-	int r = copier->records && copier->shares && places ? copier_find_shares(copier, places)
-							    : -ENOMEM;
-	free(places);
+	struct image_location *locations = calloc(copier->count + 1, sizeof(*locations));
+	int r = copier->records && copier->shares && locations
+			? copier_find_shares(copier, locations)
+			: -ENOMEM;
+	free(locations);
 	return r;
 }
 

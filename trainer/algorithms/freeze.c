@@ -87,7 +87,7 @@ static int fail_unmatched(const struct device_params *params, const char *patter
 	snprintf(bare, sizeof(bare), "%.*s", (int)stars, pattern);
 	for (size_t i = 0; i <= last; i++) {
 		copy_leading_parts(name_of(params, i), bare, part);
-		unsigned slips = nearest_slips(bare, part);
+		unsigned slips = nearest_distance(bare, part);
 		if (slips < best)
 			strcpy(meant, part);
 		best = slips < best ? slips : best;

@@ -50,7 +50,7 @@ int recipe_fail_key(const char *where, const char *section, const char *name, ch
 	unsigned best = NEAREST_NONE;
 	for (size_t i = 0; i < recipe_keys_count; i++) {
 		const struct recipe_key *key = &recipe_keys[i];
-		unsigned slips = nearest_slips(name, key->name);
+		unsigned slips = nearest_distance(name, key->name);
 		if (slips == NEAREST_NONE)
 			continue;
 		slips = 2 * slips + (strcmp(section, key->section) != 0);
@@ -73,7 +73,7 @@ int recipe_fail_word(const char *where, const struct recipe_key *key, const char
 	for (const char *at = key->words; *at; at += *at == '|') {
 		int length = (int)strcspn(at, "|");
 		snprintf(word, sizeof(word), "%.*s", length, at);
-		unsigned slips = nearest_slips(text, word);
+		unsigned slips = nearest_distance(text, word);
 		if (slips < best) {
 			best = slips;
 			memcpy(nearest, word, sizeof(word));

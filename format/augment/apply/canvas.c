@@ -43,8 +43,8 @@ static void fill_pixels(uint8_t *output, uint32_t count, uint32_t channels, cons
 /* Passes the image's part of one row to the converter. */
 static void canvas_convert(struct canvas *canvas, uint32_t row, const uint8_t *pixels)
 {
-	if (canvas->placed) {
-		converter_placed(canvas->converter);
+	if (canvas->is_direct) {
+		converter_row_written(canvas->converter);
 		return;
 	}
 	if (canvas->content_width < canvas->width) {
@@ -72,16 +72,17 @@ static void canvas_sink(void *context, uint32_t row, const uint8_t *pixels)
 	*canvas->store_ticks += ticks_since(start) * TIMED_ROWS;
 }
 
-/* A resize_place: if a row has no borders, it is written directly to the converter's output. */
-static uint8_t *canvas_place(void *context, uint32_t row)
+/* A resize_row_address: if a row has no borders, it is written directly to the converter's output.
+ */
+static uint8_t *canvas_row_address(void *context, uint32_t row)
 {
 	struct canvas *canvas = context;
-	uint8_t *place = NULL;
+	uint8_t *address = NULL;
 
 	if (canvas->content_width == canvas->width)
-		place = converter_place(canvas->converter, canvas->y + row);
-	canvas->placed = place;
-	return place;
+		address = converter_row_address(canvas->converter, canvas->y + row);
+	canvas->is_direct = address;
+	return address;
 }
 
 /* Writes fill everywhere outside the image. */
@@ -154,7 +155,7 @@ struct resize_target canvas_target(struct canvas *canvas, bool stream)
 	if (!canvas->data)
 		return (struct resize_target){.channels = canvas->channels,
 					      .sink = canvas_sink,
-					      .place = canvas_place,
+					      .row_address = canvas_row_address,
 					      .context = canvas};
 	return (struct resize_target){.channels = canvas->channels,
 				      .data = canvas_pixels(canvas, 0),
@@ -165,18 +166,18 @@ uint8_t *canvas_row(struct canvas *canvas, uint32_t row)
 {
 	if (canvas->data)
 		return canvas_pixels(canvas, row);
-	uint8_t *place = canvas_place(canvas, row);
+	uint8_t *address = canvas_row_address(canvas, row);
 
 	/* Write into rows.row, between the borders that canvas_fill() wrote. */
-	return place ? place : canvas->rows->row + (size_t)canvas->x * canvas->channels;
+	return address ? address : canvas->rows->row + (size_t)canvas->x * canvas->channels;
 }
 
 void canvas_row_written(struct canvas *canvas, uint32_t row)
 {
 	if (canvas->data)
 		return;
-	if (canvas->placed)
-		converter_placed(canvas->converter);
+	if (canvas->is_direct)
+		converter_row_written(canvas->converter);
 	else
 		converter_row(canvas->converter, canvas->y + row, canvas->rows->row);
 }

@@ -17,9 +17,10 @@ struct canvas_rows {
 };
 
 struct canvas {
-	uint8_t *data; /* NULL to pass rows to the converter */
-	bool bytes;    /* the output is interleaved bytes, as in data */
-	bool placed;   /* the current row is written directly to the output (converter_place()) */
+	uint8_t *data;               /* NULL to pass rows to the converter */
+	bool bytes;                  /* the output is interleaved bytes, as in data */
+	bool is_direct;              /* the current row is written directly to the output
+					(converter_row_address()) */
 	struct converter *converter; /* converter of the last stage; NULL in earlier stages */
 	size_t stride;
 	uint32_t width, height, channels;

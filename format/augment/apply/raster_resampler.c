@@ -291,10 +291,10 @@ static uint32_t parts_needed(const int32_t *columns, uint32_t bytes, uint32_t si
 	uint32_t widest = 0;
 
 	for (uint32_t at = 0; at < bytes; at += EFFECT_BLOCK) {
-		uint32_t low = UINT32_MAX, high = 0, place = effect_block_place(at, bytes);
+		uint32_t low = UINT32_MAX, high = 0, offset = effect_block_offset(at, bytes);
 
 		for (uint32_t i = 0; i < EFFECT_BLOCK; i++) {
-			uint32_t from = source_byte(columns, place + i, size);
+			uint32_t from = source_byte(columns, offset + i, size);
 
 			low = from < low ? from : low;
 			high = from > high ? from : high;
@@ -305,13 +305,13 @@ static uint32_t parts_needed(const int32_t *columns, uint32_t bytes, uint32_t si
 }
 
 /* Describes one block. No part reads beyond the row's bytes. */
-static void block_make(const int32_t *columns, uint32_t place, uint32_t size, uint32_t row_bytes,
+static void block_make(const int32_t *columns, uint32_t offset, uint32_t size, uint32_t row_bytes,
 		       struct effect_part *parts, uint32_t per_block)
 {
 	uint32_t low = UINT32_MAX;
 
 	for (uint32_t i = 0; i < EFFECT_BLOCK; i++) {
-		uint32_t from = source_byte(columns, place + i, size);
+		uint32_t from = source_byte(columns, offset + i, size);
 
 		low = from < low ? from : low;
 	}
@@ -320,7 +320,7 @@ static void block_make(const int32_t *columns, uint32_t place, uint32_t size, ui
 
 		parts[k].at = at < last ? at : last;
 		for (uint32_t i = 0; i < EFFECT_BLOCK; i++) {
-			uint32_t from = source_byte(columns, place + i, size);
+			uint32_t from = source_byte(columns, offset + i, size);
 			bool mine = (from - low) / EFFECT_BLOCK == k;
 
 			parts[k].select[i] =
@@ -353,7 +353,7 @@ static int source_arrange(struct raster_resampler *resampler, const struct segme
 	struct effect_part *parts = resampler->parts.data;
 
 	for (uint32_t b = 0; b < blocks; b++)
-		block_make(segment->columns, effect_block_place(b * EFFECT_BLOCK, bytes), size,
+		block_make(segment->columns, effect_block_offset(b * EFFECT_BLOCK, bytes), size,
 			   row_bytes, parts + (size_t)b * per_block, per_block);
 	source->parts = parts;
 	source->per_block = per_block;

@@ -103,9 +103,9 @@ static uint32_t axis_hint(const struct geometry_axis *axis, uint32_t size)
  * Converts an axis to the coordinates of a picture that holds pixels low .. high of the stage's
  * input, possibly at a smaller scale.
  */
-static struct resize_axis axis_place(const struct geometry_axis *axis, int64_t grid, uint32_t count,
-				     uint32_t low, uint32_t high, double begin, double extent,
-				     uint32_t size)
+static struct resize_axis axis_in_picture(const struct geometry_axis *axis, int64_t grid,
+					  uint32_t count, uint32_t low, uint32_t high, double begin,
+					  double extent, uint32_t size)
 {
 	double step = (double)(axis->high - axis->low) / axis->grid;
 	double scale = extent / (high - low);
@@ -298,26 +298,26 @@ static int resize_rows(struct pipeline_scratch *scratch, const struct geometry_s
 		       const struct stage_region *region, const struct picture *picture,
 		       struct canvas *canvas)
 {
-	struct resize_axis x = axis_place(&stage->x, region->grid_x, canvas->content_width,
-					  region->low_x, region->high_x, picture->region_x,
-					  picture->region_width, picture->source.width);
-	struct resize_axis y = axis_place(&stage->y, region->grid_y, canvas->content_height,
-					  region->low_y, region->high_y, picture->region_y,
-					  picture->region_height, picture->source.height);
+	struct resize_axis x = axis_in_picture(&stage->x, region->grid_x, canvas->content_width,
+					       region->low_x, region->high_x, picture->region_x,
+					       picture->region_width, picture->source.width);
+	struct resize_axis y = axis_in_picture(&stage->y, region->grid_y, canvas->content_height,
+					       region->low_y, region->high_y, picture->region_y,
+					       picture->region_height, picture->source.height);
 	struct resize_target target = canvas_target(canvas, true);
 
 	return resize_region(scratch->resize, &picture->source, &x, &y, &target);
 }
 
-static struct cubic_axis cubic_place(const struct geometry_axis *axis, int64_t grid, uint32_t count,
-				     uint32_t low)
+static struct cubic_axis cubic_axis_in_picture(const struct geometry_axis *axis, int64_t grid,
+					       uint32_t count, uint32_t low)
 {
 	return (struct cubic_axis){
 		.size = axis->high - axis->low,
 		.grid = axis->grid,
 		.first = (uint32_t)grid,
 		.count = count,
-		.place = (int64_t)axis->low - low,
+		.origin = (int64_t)axis->low - low,
 		.reverse = axis->reverse,
 	};
 }
@@ -326,10 +326,10 @@ static int resize_rows_cubic(struct pipeline_scratch *scratch, const struct geom
 			     const struct stage_region *region, const struct picture *picture,
 			     struct canvas *canvas)
 {
-	struct cubic_axis x =
-		cubic_place(&stage->x, region->grid_x, canvas->content_width, region->low_x);
-	struct cubic_axis y =
-		cubic_place(&stage->y, region->grid_y, canvas->content_height, region->low_y);
+	struct cubic_axis x = cubic_axis_in_picture(&stage->x, region->grid_x,
+						    canvas->content_width, region->low_x);
+	struct cubic_axis y = cubic_axis_in_picture(&stage->y, region->grid_y,
+						    canvas->content_height, region->low_y);
 	struct resize_target target = canvas_target(canvas, false);
 
 	return resize_cubic(scratch->resize, &picture->source, &x, &y, &target);
@@ -395,12 +395,13 @@ static int resize_by_planes(struct pipeline_scratch *scratch, const struct packi
 			.rows = plane_rows,
 			.context = &contexts[i],
 		};
-		planes[i].x = axis_place(&stage->x, region->grid_x, canvas->content_width,
-					 region->low_x, region->high_x, plane->x,
-					 (double)wanted.width / plane->x_factor, plane->width);
-		planes[i].y = axis_place(&stage->y, region->grid_y, canvas->content_height,
-					 region->low_y, region->high_y, plane->y,
-					 (double)wanted.height / plane->y_factor, plane->height);
+		planes[i].x = axis_in_picture(&stage->x, region->grid_x, canvas->content_width,
+					      region->low_x, region->high_x, plane->x,
+					      (double)wanted.width / plane->x_factor, plane->width);
+		planes[i].y =
+			axis_in_picture(&stage->y, region->grid_y, canvas->content_height,
+					region->low_y, region->high_y, plane->y,
+					(double)wanted.height / plane->y_factor, plane->height);
 	}
 	return resize_planes(scratch->resize, planes, &target);
 }

@@ -85,7 +85,7 @@ int grammar_fail_name(struct pipeline_error *error, int position, const char *na
 	struct nearest nearest = nearest_to(name);
 
 	for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
-		if (nearest_slips(name, aliases[i].alias) == 0)
+		if (nearest_distance(name, aliases[i].alias) == 0)
 			return pipeline_fail(error, -EINVAL, position,
 					     "there is no transform '%s'; did you mean '%s'?", name,
 					     aliases[i].name);
@@ -109,7 +109,7 @@ int grammar_fail_key(struct pipeline_error *error, int position, const struct ru
 
 	list[0] = 0;
 	for (unsigned i = 0; i < PARAMETERS_MAX && rule->parameters[i].key; i++) {
-		if (nearest_slips(key, rule->parameters[i].key) != NEAREST_NONE)
+		if (nearest_distance(key, rule->parameters[i].key) != NEAREST_NONE)
 			return pipeline_fail(error, -EINVAL, position,
 					     "%s has no argument '%s'; did you mean '%s'?",
 					     rule->name, key, rule->parameters[i].key);

@@ -178,7 +178,7 @@ uint8_t *converter_bypass(const struct converter *converter)
 	return converter->output;
 }
 
-uint8_t *converter_place(struct converter *converter, uint32_t row)
+uint8_t *converter_row_address(struct converter *converter, uint32_t row)
 {
 	if (!is_bytes(converter))
 		return NULL;
@@ -186,7 +186,7 @@ uint8_t *converter_place(struct converter *converter, uint32_t row)
 				    : converter->output + row * row_size(converter);
 }
 
-void converter_placed(struct converter *converter)
+void converter_row_written(struct converter *converter)
 {
 	if (converter->streaming)
 		stream_add(converter->kernels, &converter->stream, row_size(converter));

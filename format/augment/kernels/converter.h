@@ -109,11 +109,12 @@ void converter_begin_stream(struct converter *converter, uint8_t *stage);
 uint8_t *converter_bypass(const struct converter *converter);
 /*
  * Returns the address to which the caller may write row `row` directly instead of passing it to
- * converter_row(); call converter_placed() then. Returns NULL unless rows are interleaved bytes.
+ * converter_row(); call converter_row_written() then. Returns NULL unless rows are interleaved
+ * bytes.
  */
-uint8_t *converter_place(struct converter *converter, uint32_t row);
-/* Accepts the row written to the address that converter_place() returned. */
-void converter_placed(struct converter *converter);
+uint8_t *converter_row_address(struct converter *converter, uint32_t row);
+/* Accepts the row written to the address that converter_row_address() returned. */
+void converter_row_written(struct converter *converter);
 /*
  * Writes row `row` of the sample. The input is `width` pixels of converter_row_channels()
  * interleaved bytes.

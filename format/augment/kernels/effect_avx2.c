@@ -10,7 +10,7 @@
 
 #include "format/augment/kernels/effect_bytes.inc"
 #include "format/augment/kernels/effect_colour.inc"
-#include "format/augment/kernels/effect_place.inc"
+#include "format/augment/kernels/effect_neighbours.inc"
 
 #include "format/augment/kernels/effect_arrange.inc"
 #include "format/augment/kernels/effect_blur.inc"

@@ -6,7 +6,7 @@
 
 #include "format/augment/kernels/effect_bytes.inc"
 #include "format/augment/kernels/effect_colour.inc"
-#include "format/augment/kernels/effect_place.inc"
+#include "format/augment/kernels/effect_neighbours.inc"
 
 static void effect_blur_line(const struct effect_blur *blur, size_t count, int16_t *out)
 {

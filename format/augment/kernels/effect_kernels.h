@@ -57,7 +57,7 @@ struct effect_part {
 /*
  * Returns the first byte of the block at `at` of `size` bytes: the last block ends with the output.
  */
-static inline uint32_t effect_block_place(uint32_t at, uint32_t size)
+static inline uint32_t effect_block_offset(uint32_t at, uint32_t size)
 {
 	return size - at < EFFECT_BLOCK ? size - EFFECT_BLOCK : at;
 }

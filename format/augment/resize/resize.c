@@ -313,11 +313,11 @@ static uint32_t last_pair(const struct job *job, uint32_t output)
 	return ((uint32_t)table->start[output] + table->taps - 1 - job->row_first) / 2;
 }
 
-static uint8_t *sink_place(const struct resize_target *target, uint32_t row, uint8_t *own)
+static uint8_t *sink_row_address(const struct resize_target *target, uint32_t row, uint8_t *own)
 {
-	uint8_t *place = target->place ? target->place(target->context, row) : NULL;
+	uint8_t *address = target->row_address ? target->row_address(target->context, row) : NULL;
 
-	return place ? place : own;
+	return address ? address : own;
 }
 
 /* Runs one tile. Writes finished rows to output, `stride` apart, or passes each row to the sink. */
@@ -338,8 +338,8 @@ static int tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool sin
 	job->pairs_done = 0;
 	for (uint32_t i = 0; i < table->count; i++) {
 		uint32_t row = job->reverse ? table->count - 1 - i : i;
-		uint8_t *bytes =
-			sink ? sink_place(job->target, row, output) : output + row * stride + first;
+		uint8_t *bytes = sink ? sink_row_address(job->target, row, output)
+				      : output + row * stride + first;
 
 		fetch_rows(job, fetches);
 		while (job->pairs_done <= last_pair(job, i)) {
@@ -464,8 +464,8 @@ static bool cubic_valid(const struct cubic_axis *axis)
 {
 	return axis->size && axis->size <= RESIZE_SIDE_MAX && axis->grid &&
 	       axis->grid <= RESIZE_SIDE_MAX && axis->count && axis->count <= axis->grid &&
-	       axis->first <= axis->grid - axis->count && axis->place >= -RESIZE_SIDE_MAX &&
-	       axis->place <= RESIZE_SIDE_MAX;
+	       axis->first <= axis->grid - axis->count && axis->origin >= -RESIZE_SIDE_MAX &&
+	       axis->origin <= RESIZE_SIDE_MAX;
 }
 
 int resize_cubic(struct resize *resize, const struct resize_source *source,
@@ -551,10 +551,10 @@ static int planes_advance(struct job jobs[3], const struct resize_plane planes[3
 			if (jobs[i].pairs_done > last_pair(&jobs[i], output))
 				continue;
 			double row = jobs[i].row_first + 2.0 * jobs[i].pairs_done;
-			double place = (row - y->origin) / y->step; /* position in output rows */
+			double position = (row - y->origin) / y->step; /* position in output rows */
 
-			if (place < min) {
-				min = place;
+			if (position < min) {
+				min = position;
 				next = i;
 			}
 		}
@@ -584,7 +584,7 @@ int resize_planes(struct resize *resize, const struct resize_plane planes[3],
 		return r;
 	for (uint32_t i = 0; i < height; i++) {
 		uint32_t row = planes[0].y.reverse ? height - 1 - i : i;
-		uint8_t *bytes = target->sink ? sink_place(target, row, resize->finished.data)
+		uint8_t *bytes = target->sink ? sink_row_address(target, row, resize->finished.data)
 					      : target->data + (ptrdiff_t)row * target->stride;
 
 		r = planes_advance(jobs, planes, i);

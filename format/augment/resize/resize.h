@@ -67,7 +67,7 @@ typedef void (*resize_sink)(void *context, uint32_t row, const uint8_t *pixels);
  * Returns the address to which the next row is written before the sink receives it. NULL selects a
  * buffer of the struct resize.
  */
-typedef uint8_t *(*resize_place)(void *context, uint32_t row);
+typedef uint8_t *(*resize_row_address)(void *context, uint32_t row);
 
 struct resize_target {
 	uint8_t *data;    /* y.count rows of x.count * channels bytes; NULL if sink is set */
@@ -83,7 +83,7 @@ struct resize_target {
 	 */
 	uint32_t channels;
 	resize_sink sink;
-	resize_place place; /* optional, only with a sink */
+	resize_row_address row_address; /* optional, only with a sink */
 	void *context;
 };
 
@@ -105,7 +105,7 @@ struct cubic_axis {
 	 * source position of pixel 0 of the region; may be outside the source if no output needs
 	 * that pixel
 	 */
-	int64_t place;
+	int64_t origin;
 	bool reverse;
 };
 

@@ -62,7 +62,7 @@ static void filter_output(const struct cubic_axis *axis, uint32_t grid, struct c
 		weight *= 1 << WEIGHT_BITS;
 		weights[i - low] = (int32_t)(weight < 0 ? weight - 0.5 : weight + 0.5);
 	}
-	table->start[at] = (int32_t)(axis->place + low);
+	table->start[at] = (int32_t)(axis->origin + low);
 	table->taps[at] = (uint32_t)(high - low);
 }
 
@@ -182,9 +182,11 @@ static int job_down(struct cubic_job *job, const struct resize_target *target, u
 	uint32_t start = (uint32_t)y->start[i];
 	const uint8_t **rows = job->cubic->rows.data;
 	uint8_t *rgb = job->cubic->finished.data, *own = rgb + job->row_bytes;
-	uint8_t *place = target->sink && target->place ? target->place(target->context, i) : NULL;
+	uint8_t *address = target->sink && target->row_address
+				   ? target->row_address(target->context, i)
+				   : NULL;
 	uint8_t *to = !target->sink ? target->data + (ptrdiff_t)i * target->stride
-		      : place       ? place
+		      : address     ? address
 				    : own;
 	int r = job_across(job, start + y->taps[i]);
 

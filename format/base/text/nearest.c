@@ -49,26 +49,26 @@ static unsigned edit_distance(const char *a, size_t a_size, const char *b, size_
 	return rows[a_size % 3][b_size];
 }
 
-unsigned nearest_slips(const char *written, const char *meant)
+unsigned nearest_distance(const char *written, const char *meant)
 {
 	char a[WORD_MAX], b[WORD_MAX];
 	size_t a_size = nearest_fold(written, a), b_size = nearest_fold(meant, b);
-	unsigned slips = edit_distance(a, a_size, b, b_size);
+	unsigned distance = edit_distance(a, a_size, b, b_size);
 
-	return slips <= (b_size + 2) / 4 ? slips : NEAREST_NONE;
+	return distance <= (b_size + 2) / 4 ? distance : NEAREST_NONE;
 }
 
 struct nearest nearest_to(const char *written)
 {
-	return (struct nearest){.written = written, .slips = NEAREST_NONE};
+	return (struct nearest){.written = written, .distance = NEAREST_NONE};
 }
 
 void nearest_offer(struct nearest *nearest, const char *known)
 {
-	unsigned slips = nearest_slips(nearest->written, known);
+	unsigned distance = nearest_distance(nearest->written, known);
 
-	if (slips >= nearest->slips)
+	if (distance >= nearest->distance)
 		return;
-	nearest->slips = slips;
+	nearest->distance = distance;
 	nearest->meant = known;
 }

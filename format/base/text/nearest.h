@@ -13,12 +13,12 @@
  * transpositions of adjacent characters. Ignores case, '_' and '-'. NEAREST_NONE if the distance is
  * too large for a likely misspelling.
  */
-unsigned nearest_slips(const char *written, const char *meant);
+unsigned nearest_distance(const char *written, const char *meant);
 
 struct nearest {
 	const char *written;
 	const char *meant; /* NULL if no known word is close enough */
-	unsigned slips;
+	unsigned distance;
 };
 
 /*

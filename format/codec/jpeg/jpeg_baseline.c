@@ -453,40 +453,40 @@ int jpeg_baseline_coefficients(struct jpeg_baseline *decoder)
 /* ---- building an index ---- */
 
 /* Converts ascending bit positions in the unstuffed scan to positions in the file's bytes. */
-struct place {
+struct cursor {
 	const uint8_t *scan;
 	size_t stuffed, unstuffed; /* bytes passed so far */
 };
 
 /* segment: the position is the first one after a restart marker. */
-static uint64_t stuffed_position(struct place *place, uint64_t bits, bool segment)
+static uint64_t stuffed_position(struct cursor *cursor, uint64_t bits, bool segment)
 {
 	size_t target = bits >> 3;
 
-	while (place->unstuffed < target) {
-		size_t left = target - place->unstuffed;
-		const uint8_t *from = place->scan + place->stuffed;
+	while (cursor->unstuffed < target) {
+		size_t left = target - cursor->unstuffed;
+		const uint8_t *from = cursor->scan + cursor->stuffed;
 		const uint8_t *mark = memchr(from, 0xff, left);
 		size_t run = mark ? (size_t)(mark - from) : left;
 
-		place->stuffed += run;
-		place->unstuffed += run;
+		cursor->stuffed += run;
+		cursor->unstuffed += run;
 		if (mark) { /* an FF with its stuffed zero, a fill byte, or a restart marker */
-			place->stuffed += mark[1] == 0xff ? 1 : 2;
-			place->unstuffed += mark[1] == 0;
+			cursor->stuffed += mark[1] == 0xff ? 1 : 2;
+			cursor->unstuffed += mark[1] == 0;
 		}
 	}
 	if (segment) {
-		while (place->scan[place->stuffed + 1] == 0xff)
-			place->stuffed++;
-		place->stuffed += 2;
+		while (cursor->scan[cursor->stuffed + 1] == 0xff)
+			cursor->stuffed++;
+		cursor->stuffed += 2;
 	}
-	return 8 * (uint64_t)place->stuffed + (bits & 7);
+	return 8 * (uint64_t)cursor->stuffed + (bits & 7);
 }
 
 /* Records the entries of the next row and skips it. */
 static int baseline_index_row(struct jpeg_sequential *sequential,
-			      const struct jpeg_index_plan *plan, struct place *place,
+			      const struct jpeg_index_plan *plan, struct cursor *cursor,
 			      struct jpeg_index_entry *entries)
 {
 	uint32_t mcus_wide = sequential->frame->mcus_wide;
@@ -498,7 +498,7 @@ static int baseline_index_row(struct jpeg_sequential *sequential,
 		uint32_t end = e + 1 < plan->entry_count ? plan->columns[e + 1] : mcus_wide;
 
 		entries[e].position = stuffed_position(
-			place, jpeg_reader_position(&sequential->reader, sequential->scan.data),
+			cursor, jpeg_reader_position(&sequential->reader, sequential->scan.data),
 			entered && e == 0);
 		for (uint32_t i = 0; i < plan->component_count; i++) {
 			if (sequential->dc[i] < INT16_MIN || sequential->dc[i] > INT16_MAX)
@@ -543,9 +543,9 @@ int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source 
 	if (r < 0)
 		return r;
 	entries = (struct jpeg_index_entry *)(void *)decoder->entries.data;
-	struct place place = {.scan = frame->scan};
+	struct cursor cursor = {.scan = frame->scan};
 	for (uint32_t row = 0; row < plan.row_count; row++) {
-		r = baseline_index_row(sequential, &plan, &place,
+		r = baseline_index_row(sequential, &plan, &cursor,
 				       entries + (size_t)row * plan.entry_count);
 		if (r < 0)
 			return r;

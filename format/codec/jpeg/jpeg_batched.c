@@ -177,7 +177,7 @@ static int batched_look(struct jpeg_batched_image *image, struct jpeg_lane *lane
 {
 	int r = 0;
 
-	while (r == 0 && jpeg_lane_in_step(lane) && lane->place >= lane->finish)
+	while (r == 0 && jpeg_lane_in_step(lane) && lane->cursor >= lane->finish)
 		r = batched_advance(image, lane, zigzag);
 	if (r == 0 && (!jpeg_lane_in_step(lane) || lane->next > lane->limit))
 		r = -EBADMSG;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 int16_t jpeg_values[2 << JPEG_CATEGORY_MAX];
-uint8_t jpeg_places[2][256];
+uint8_t jpeg_block_offsets[2][256];
 int8_t jpeg_moves[128];
 
 __attribute__((constructor)) static void huffman_fill_tables(void)
@@ -23,8 +23,9 @@ __attribute__((constructor)) static void huffman_fill_tables(void)
 										: bits);
 	}
 	for (unsigned i = 0; i < 256; i++) {
-		jpeg_places[0][i] = i < 128 ? (uint8_t)(2 * jpeg_zigzag_position[i / 2]) : 126;
-		jpeg_places[1][i] = i < 128 ? (uint8_t)(i & ~1u) : 126;
+		jpeg_block_offsets[0][i] =
+			i < 128 ? (uint8_t)(2 * jpeg_zigzag_position[i / 2]) : 126;
+		jpeg_block_offsets[1][i] = i < 128 ? (uint8_t)(i & ~1u) : 126;
 	}
 	for (int i = 0; i < 64; i++)
 		jpeg_moves[2 * (i + 1) & 127] = (int8_t)(2 * (jpeg_zigzag_position[i] - i));
@@ -464,7 +465,7 @@ decode_dc(struct jpeg_reader *reader, const struct jpeg_table *table, int32_t *d
 
 int jpeg_block_decode(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
 		      const struct jpeg_table *ac_table, int32_t *dc, int16_t *coefficients,
-		      const uint8_t places[256])
+		      const uint8_t offsets[256])
 {
 	const uint32_t *lookup = ac_table->lookup;
 	struct jpeg_reader reader = *shared;
@@ -483,7 +484,7 @@ int jpeg_block_decode(struct jpeg_reader *shared, const struct jpeg_table *dc_ta
 			if (__builtin_expect(entry != 0, 1)) {
 				advance = entry >> 8 & 255;
 				offset += advance;
-				coefficients[places[offset] / 2] =
+				coefficients[offsets[offset] / 2] =
 					(int16_t)entry_value(entry, reader.bits);
 				reader.bits <<= entry & 63;
 				reader.bit_count -= entry & 63;
@@ -494,7 +495,7 @@ int jpeg_block_decode(struct jpeg_reader *shared, const struct jpeg_table *dc_ta
 					return -EBADMSG;
 				advance = symbol.advance;
 				offset += advance;
-				coefficients[places[offset] / 2] = (int16_t)symbol.value;
+				coefficients[offsets[offset] / 2] = (int16_t)symbol.value;
 				reader.bits <<= symbol.bits;
 				reader.bit_count -= symbol.bits;
 				reader_refill(&reader);

@@ -142,12 +142,13 @@ uint64_t jpeg_reader_position(const struct jpeg_reader *reader, const uint8_t *b
 
 /*
  * Decodes one block. Updates *dc, the DC predictor of the component. coefficients: 64 values,
- * zeroed by the caller, not dequantised. places: jpeg_places[0] for natural order or jpeg_places[1]
- * for zigzag order. Returns 0, or -EBADMSG for an unknown code or a run past the end of the block.
+ * zeroed by the caller, not dequantised. offsets: jpeg_block_offsets[0] for natural order or
+ * jpeg_block_offsets[1] for zigzag order. Returns 0, or -EBADMSG for an unknown code or a run past
+ * the end of the block.
  */
 int jpeg_block_decode(struct jpeg_reader *reader, const struct jpeg_table *dc_table,
 		      const struct jpeg_table *ac_table, int32_t *dc, int16_t *coefficients,
-		      const uint8_t places[256]);
+		      const uint8_t offsets[256]);
 /* Like jpeg_block_decode(), without storing coefficients. */
 int jpeg_block_skip(struct jpeg_reader *reader, const struct jpeg_table *dc_table,
 		    const struct jpeg_table *ac_table, int32_t *dc);
@@ -172,7 +173,7 @@ extern int16_t jpeg_values[2 << JPEG_CATEGORY_MAX];
  * natural order, [1] for zigzag order. An end of block leads to offsets from 128 on. They map to
  * the last coefficient, to which the decoder then stores 0; no symbol of the block has set it.
  */
-extern uint8_t jpeg_places[2][256];
+extern uint8_t jpeg_block_offsets[2][256];
 /*
  * For natural order: distance in bytes from the zigzag offset of a coefficient to its natural-order
  * offset, indexed by the zigzag offset after the coefficient.

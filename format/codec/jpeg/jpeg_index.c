@@ -117,15 +117,15 @@ size_t jpeg_index_size_max(const struct jpeg_index_plan *plan)
 static void index_measure(const struct jpeg_index_entry *entries, struct jpeg_index *index)
 {
 	uint32_t count = index->plan.entry_count;
-	uint64_t place_max = 0, offset_max = 0;
+	uint64_t position_max = 0, offset_max = 0;
 
 	for (uint32_t row = 0; row < index->plan.row_count; row++)
 		for (uint32_t e = 0; e < count; e++) {
 			const struct jpeg_index_entry *first = entries + (size_t)row * count;
 			uint64_t offset = first[e].position - first->position;
 
-			if (first->position > place_max)
-				place_max = first->position;
+			if (first->position > position_max)
+				position_max = first->position;
 			if (offset > offset_max)
 				offset_max = offset;
 			for (uint32_t i = 0; i < index->plan.component_count; i++) {
@@ -135,7 +135,7 @@ static void index_measure(const struct jpeg_index_entry *entries, struct jpeg_in
 					index->dc_bits[i] = width;
 			}
 		}
-	index->place_bits = width_of(place_max);
+	index->position_bits = width_of(position_max);
 	index->offset_bits = width_of(offset_max);
 }
 
@@ -146,8 +146,8 @@ static void index_measure_rows(struct jpeg_index *index)
 	for (uint32_t i = 0; i < index->plan.component_count; i++)
 		predictors += index->dc_bits[i];
 	index->entry_bits = index->offset_bits + predictors;
-	index->row_bits =
-		index->place_bits + predictors + (index->plan.entry_count - 1) * index->entry_bits;
+	index->row_bits = index->position_bits + predictors +
+			  (index->plan.entry_count - 1) * index->entry_bits;
 	index->rows_size = (size_t)(((uint64_t)index->plan.row_count * index->row_bits + 7) / 8);
 }
 
@@ -169,7 +169,7 @@ size_t jpeg_index_pack(const struct jpeg_index_plan *plan, const struct jpeg_ind
 	index_measure_rows(&index);
 	output[0] = JPEG_INDEX_VERSION;
 	output[1] = (uint8_t)plan->component_count;
-	output[2] = (uint8_t)index.place_bits;
+	output[2] = (uint8_t)index.position_bits;
 	output[3] = (uint8_t)index.offset_bits;
 	for (uint32_t i = 0; i < JPEG_COMPONENTS_MAX; i++)
 		output[4 + i] = (uint8_t)index.dc_bits[i];
@@ -185,7 +185,7 @@ size_t jpeg_index_pack(const struct jpeg_index_plan *plan, const struct jpeg_ind
 
 		for (uint32_t e = 0; e < plan->entry_count; e++, entries++) {
 			index_put_bits(rows, &at, (uint32_t)(entries->position - (e ? begin : 0)),
-				       e ? index.offset_bits : index.place_bits);
+				       e ? index.offset_bits : index.position_bits);
 			for (uint32_t i = 0; i < plan->component_count; i++)
 				index_put_bits(rows, &at, (uint16_t)entries->dc[i],
 					       index.dc_bits[i]);
@@ -216,7 +216,7 @@ int jpeg_index_open(const uint8_t *data, size_t size, const struct jpeg_frame *f
 	plan->row_count = frame->mcus_high;
 	plan->component_count = frame->component_count;
 	plan->entry_count = data[7];
-	index.place_bits = data[2];
+	index.position_bits = data[2];
 	index.offset_bits = data[3];
 	for (uint32_t i = 0; i < JPEG_COMPONENTS_MAX; i++) {
 		index.dc_bits[i] = data[4 + i];
@@ -270,7 +270,7 @@ static uint64_t index_get_position(const struct jpeg_index *index, uint32_t row,
 	uint64_t row_at = (uint64_t)row * index->row_bits;
 
 	*at = row_at;
-	uint64_t position = index_get_bits(index, at, index->place_bits);
+	uint64_t position = index_get_bits(index, at, index->position_bits);
 	if (entry == 0)
 		return position;
 	*at = row_at + index->row_bits -

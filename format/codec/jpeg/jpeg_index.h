@@ -32,7 +32,8 @@ struct jpeg_index_plan {
 
 struct jpeg_index {
 	struct jpeg_index_plan plan;
-	uint32_t place_bits, offset_bits, dc_bits[JPEG_COMPONENTS_MAX]; /* field widths in bits */
+	uint32_t position_bits, offset_bits,
+		dc_bits[JPEG_COMPONENTS_MAX]; /* field widths in bits */
 	uint32_t entry_bits, row_bits;
 	const uint8_t *rows; /* row_count * row_bits bits */
 	size_t rows_size;    /* bytes */

@@ -10,7 +10,7 @@ enum {
 void jpeg_pixels_init(struct jpeg_pixels *pixels, struct scratch_budget *budget)
 {
 	*pixels = (struct jpeg_pixels){0};
-	scratch_init(&pixels->places, budget);
+	scratch_init(&pixels->block_indexes, budget);
 	scratch_init(&pixels->samples, budget);
 	scratch_init(&pixels->rows, budget);
 	scratch_init(&pixels->rgb, budget);
@@ -18,7 +18,7 @@ void jpeg_pixels_init(struct jpeg_pixels *pixels, struct scratch_budget *budget)
 
 void jpeg_pixels_deinit(struct jpeg_pixels *pixels)
 {
-	scratch_deinit(&pixels->places);
+	scratch_deinit(&pixels->block_indexes);
 	scratch_deinit(&pixels->samples);
 	scratch_deinit(&pixels->rows);
 	scratch_deinit(&pixels->rgb);
@@ -135,7 +135,7 @@ static void pixels_lay_out_region(struct jpeg_pixels *pixels)
 	}
 }
 
-static void fill_places(struct jpeg_pixels *pixels, uint32_t *places)
+static void fill_block_indexes(struct jpeg_pixels *pixels, uint32_t *block_indexes)
 {
 	uint32_t first = 0;
 
@@ -146,11 +146,11 @@ static void fill_places(struct jpeg_pixels *pixels, uint32_t *places)
 			plane->left / plane->size - pixels->mcus.column_first * component->h;
 		unsigned shift = (unsigned)__builtin_ctz(component->h);
 
-		plane->places = places;
+		plane->block_indexes = block_indexes;
 		for (uint32_t v = 0; v < component->v; v++, first += component->h)
 			for (uint32_t b = begin; b < begin + plane->blocks_wide; b++)
-				*places++ = (b >> shift) * pixels->frame->mcu_blocks + first +
-					    (b & (component->h - 1));
+				*block_indexes++ = (b >> shift) * pixels->frame->mcu_blocks +
+						   first + (b & (component->h - 1));
 	}
 }
 
@@ -218,7 +218,7 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 		offsets[i] = sample_bytes;
 		sample_bytes += pixels_lay_out_plane(pixels, i);
 	}
-	int r = scratch_reserve(&pixels->places,
+	int r = scratch_reserve(&pixels->block_indexes,
 				sizeof(uint32_t) * mcus * pixels->frame->mcu_blocks);
 	r = r ?: scratch_reserve(&pixels->samples, sample_bytes);
 	if (form != JPEG_PIXELS_PLANES) {
@@ -231,7 +231,7 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 		return r;
 	for (uint32_t i = 0; i < frame->component_count; i++)
 		pixels->planes[i].samples = pixels->samples.data + offsets[i] + ROW_MARGIN;
-	fill_places(pixels, (uint32_t *)(void *)pixels->places.data);
+	fill_block_indexes(pixels, (uint32_t *)(void *)pixels->block_indexes.data);
 	return 0;
 }
 
@@ -387,7 +387,7 @@ void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t
 			if (row + plane->size <= plane->row_first || row >= plane->row_end)
 				continue;
 			pixels->kernels->idct[k](
-				coefficients, plane->places + (size_t)j * plane->blocks_wide,
+				coefficients, plane->block_indexes + (size_t)j * plane->blocks_wide,
 				plane->blocks_wide, plane->quant,
 				plane_row(plane, row) + plane->left, plane->stride);
 			if (plane->smooth && plane->h_factor > 1)

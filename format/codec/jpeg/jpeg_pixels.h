@@ -47,7 +47,7 @@ struct jpeg_plane {
 	 * [v][blocks_wide]: offset of each block of a row, from column left on, in the coefficients
 	 * of an MCU row; these start at the first MCU kept
 	 */
-	const uint32_t *places;
+	const uint32_t *block_indexes;
 	uint32_t blocks_wide;
 	int16_t quant[64] __attribute__((aligned(64))); /* in the order that the kernels expect */
 };
@@ -64,7 +64,7 @@ struct jpeg_pixels {
 	/* row i of the region is row i & row_mask of rgb */
 	uint32_t row_mask;
 	size_t stride; /* bytes between rows of rgb */
-	struct scratch places, samples, rows, rgb;
+	struct scratch block_indexes, samples, rows, rgb;
 };
 
 /* A zeroed object is valid and has no budget. */

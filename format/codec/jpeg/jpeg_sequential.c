@@ -43,7 +43,7 @@ int jpeg_sequential_enter(struct jpeg_sequential *sequential)
 /* Decodes one MCU; drops the coefficients if blocks is NULL. */
 static int sequential_decode_mcu(struct jpeg_sequential *sequential, int16_t *blocks)
 {
-	const uint8_t *places = jpeg_places[sequential->zigzag];
+	const uint8_t *offsets = jpeg_block_offsets[sequential->zigzag];
 	struct jpeg_reader *reader = &sequential->reader;
 
 	if (jpeg_sequential_enter(sequential) < 0)
@@ -60,7 +60,7 @@ static int sequential_decode_mcu(struct jpeg_sequential *sequential, int16_t *bl
 			if (blocks) {
 				memset(blocks, 0, 128);
 				r = jpeg_block_decode(reader, dc, ac, &sequential->dc[i], blocks,
-						      places);
+						      offsets);
 				blocks += 64;
 			} else {
 				r = jpeg_block_skip(reader, dc, ac, &sequential->dc[i]);

@@ -82,13 +82,13 @@ static void lane_consume(struct jpeg_lane *lane, uint32_t bits)
  * Stores a coefficient. In natural order, an end of block stores 0 to the last coefficient of the
  * block, which no symbol has set.
  */
-static inline __attribute__((always_inline)) void lane_store(uint64_t place, int16_t value,
+static inline __attribute__((always_inline)) void lane_store(uint64_t cursor, int16_t value,
 							     bool natural)
 {
-	uint64_t at = place - 2;
+	uint64_t at = cursor - 2;
 
 	if (natural)
-		at += (uint64_t)jpeg_moves[place & 127];
+		at += (uint64_t)jpeg_moves[cursor & 127];
 	*(int16_t *)at = value;
 }
 
@@ -102,14 +102,14 @@ static inline __attribute__((always_inline)) int lane_read_symbol(struct jpeg_la
 	struct jpeg_symbol symbol =
 		jpeg_symbol_long(state->table, lane_load_bits(lane->next, lane->used));
 	if (symbol.bits == 0) {
-		if (lane->place < lane->finish || lane->checked)
+		if (lane->cursor < lane->finish || lane->checked)
 			return -EBADMSG;
 		/* The task is done, and the stream reads bytes after its end. */
 		symbol = (struct jpeg_symbol){.advance = 2, .bits = 1};
 	}
 	lane_consume(lane, symbol.bits);
 	if (symbol.advance == JPEG_END_OF_BLOCK) {
-		lane->place |= 127;
+		lane->cursor |= 127;
 		lane->state = state->next->enter;
 		return 0;
 	}
@@ -117,10 +117,10 @@ static inline __attribute__((always_inline)) int lane_read_symbol(struct jpeg_la
 		symbol.advance = 3;
 		lane->state = state->next;
 	}
-	lane->place += symbol.advance;
-	lane_store(lane->place, (int16_t)symbol.value, natural);
-	if (!(lane->place & 127)) {
-		lane->place--;
+	lane->cursor += symbol.advance;
+	lane_store(lane->cursor, (int16_t)symbol.value, natural);
+	if (!(lane->cursor & 127)) {
+		lane->cursor--;
 		lane->state = state->next->enter;
 	}
 	return 0;
@@ -128,7 +128,7 @@ static inline __attribute__((always_inline)) int lane_read_symbol(struct jpeg_la
 
 bool jpeg_lane_in_step(const struct jpeg_lane *lane)
 {
-	return (((uint32_t)(lane->place >> 7) - lane->state->number - lane->phase) &
+	return (((uint32_t)(lane->cursor >> 7) - lane->state->number - lane->phase) &
 		(JPEG_LANE_PHASES - 1)) == 0;
 }
 
@@ -137,7 +137,7 @@ static inline __attribute__((always_inline)) int lane_step(struct jpeg_lane *lan
 {
 	const struct jpeg_state *state = lane->state;
 	uint32_t entry = state->lookup[*bits >> (64 - JPEG_LOOKUP_BITS)];
-	uint64_t mask = entry >> 17, total = entry & 63, last = lane->place | 127;
+	uint64_t mask = entry >> 17, total = entry & 63, last = lane->cursor | 127;
 
 	if (!entry) {
 		int r = lane_read_symbol(lane, true);
@@ -146,19 +146,19 @@ static inline __attribute__((always_inline)) int lane_step(struct jpeg_lane *lan
 		return r;
 	}
 	if (entry & JPEG_LEAVES) {
-		lane->place = last;
+		lane->cursor = last;
 		lane->state = state->next;
 	}
-	lane->place += entry >> 8 & 255;
+	lane->cursor += entry >> 8 & 255;
 	lane->used += total;
 	*bits = *bits << total | *bits >> (-total & 63);
-	lane_store(lane->place, jpeg_values[(*bits & mask) + mask], true);
+	lane_store(lane->cursor, jpeg_values[(*bits & mask) + mask], true);
 	/*
 	 * The block ended before the next DC code was decoded: the block is full, or its
 	 * end-of-block entry does not include that code.
 	 */
-	if (__builtin_expect(!(lane->place & 127), 0)) {
-		lane->place = last;
+	if (__builtin_expect(!(lane->cursor & 127), 0)) {
+		lane->cursor = last;
 		lane->state = state->next->enter;
 	}
 	return 0;
@@ -187,7 +187,7 @@ static inline __attribute__((always_inline)) int lanes_run(struct jpeg_lane *lan
 			}
 		}
 		for (int i = 0; i < count; i++)
-			if (lanes[i].place >= lanes[i].finish || lanes[i].next > lanes[i].limit ||
+			if (lanes[i].cursor >= lanes[i].finish || lanes[i].next > lanes[i].limit ||
 			    (lanes[i].checked && !jpeg_lane_in_step(&lanes[i])))
 				return 0;
 	}
@@ -230,7 +230,7 @@ int jpeg_lane_symbol(struct jpeg_lane *lane, int natural)
 
 static_assert(offsetof(struct jpeg_lane, next) == JPEG_LANE_NEXT, "");
 static_assert(offsetof(struct jpeg_lane, used) == JPEG_LANE_USED, "");
-static_assert(offsetof(struct jpeg_lane, place) == JPEG_LANE_PLACE, "");
+static_assert(offsetof(struct jpeg_lane, cursor) == JPEG_LANE_CURSOR, "");
 static_assert(offsetof(struct jpeg_lane, state) == JPEG_LANE_STATE, "");
 static_assert(offsetof(struct jpeg_lane, finish) == JPEG_LANE_FINISH, "");
 static_assert(offsetof(struct jpeg_lane, limit) == JPEG_LANE_LIMIT, "");
@@ -261,8 +261,8 @@ void jpeg_streams_add(struct jpeg_streams *streams, const struct jpeg_task *task
 
 	lane->next = task->begin;
 	lane->used = task->bits;
-	lane->place = (uint64_t)(uintptr_t)task->blocks - 1;
-	lane->finish = lane->place + 128 * (uint64_t)task->block_count;
+	lane->cursor = (uint64_t)(uintptr_t)task->blocks - 1;
+	lane->finish = lane->cursor + 128 * (uint64_t)task->block_count;
 	lane->limit = task->end;
 	lane->tag = task->tag;
 	lane->checked = 0;
@@ -275,7 +275,7 @@ int jpeg_streams_run(struct jpeg_streams *streams, uint32_t *ret_tag)
 
 	for (;;) {
 		for (lane = streams->lanes; lane < streams->lanes + streams->count; lane++)
-			if (lane->place >= lane->finish) {
+			if (lane->cursor >= lane->finish) {
 				*ret_tag = lane->tag;
 				*lane = streams->lanes[--streams->count];
 				return 0;
@@ -298,25 +298,25 @@ void jpeg_lane_move(struct jpeg_lane *lane, int16_t *blocks, uint32_t block_coun
 {
 	uint64_t base = (uint64_t)(uintptr_t)blocks - 1;
 
-	lane->place = base + (lane->place - lane->finish);
+	lane->cursor = base + (lane->cursor - lane->finish);
 	lane->finish = base + 128 * (uint64_t)block_count;
-	lane->phase = (uint32_t)(lane->place >> 7) - lane->state->number;
+	lane->phase = (uint32_t)(lane->cursor >> 7) - lane->state->number;
 }
 
 uint32_t jpeg_lane_surplus(const struct jpeg_lane *lane)
 {
-	return (uint32_t)((lane->place - lane->finish + 126) >> 7);
+	return (uint32_t)((lane->cursor - lane->finish + 126) >> 7);
 }
 
 int jpeg_lane_end(struct jpeg_lane *lane, bool zigzag)
 {
 	lane_consume(lane, 0);
-	while (lane->place < lane->finish) {
-		uint64_t last = lane->place | 127;
+	while (lane->cursor < lane->finish) {
+		uint64_t last = lane->cursor | 127;
 		bool is_ac = lane->state->table->is_ac;
 
 		if (lane->next > lane->limit || lane_read_symbol(lane, !zigzag) < 0 ||
-		    (is_ac && lane->place > last))
+		    (is_ac && lane->cursor > last))
 			return -EBADMSG;
 	}
 	return 8 * (lane->next - lane->limit) + (int64_t)lane->used > 0 ? -EBADMSG : 0;

@@ -75,9 +75,9 @@ struct jpeg_lane {
 	 * the last byte before the block. An integer, because alignment to 128 bytes detects the
 	 * end of a block.
 	 */
-	uint64_t place;
+	uint64_t cursor;
 	const struct jpeg_state *state;
-	uint64_t finish;      /* value of place at which the task is done */
+	uint64_t finish;      /* value of cursor at which the task is done */
 	const uint8_t *limit; /* passing it before the task is done is an error */
 	uint32_t tag;
 	/* for checked lanes: block number minus state number, modulo JPEG_LANE_PHASES */

@@ -1,7 +1,7 @@
 /*
  * int jpeg_lanes_ORDER_N(struct jpeg_lane lanes[N]) for ORDER zigzag and natural, each also with
  * the suffix _checked, and N from 1 to 4. Equivalent to jpeg_lanes_c in jpeg_streams.c: read that
- * first. The per-symbol state of each lane stays in registers: bits, left-aligned (B), place (P)
+ * first. The per-symbol state of each lane stays in registers: bits, left-aligned (B), cursor (P)
  * and state (S); rax, rcx and rdx are scratch. Compilers spill half of these.
  */
 #include "format/codec/jpeg/jpeg_streams_x86.h"
@@ -11,7 +11,7 @@
 /* Fields of lane i. */
 #define NEXT(i)   JPEG_LANE_SIZE * i + JPEG_LANE_NEXT(%rsp)
 #define USED(i)   JPEG_LANE_SIZE * i + JPEG_LANE_USED(%rsp)
-#define PLACE(i)  JPEG_LANE_SIZE * i + JPEG_LANE_PLACE(%rsp)
+#define CURSOR(i)  JPEG_LANE_SIZE * i + JPEG_LANE_CURSOR(%rsp)
 #define STATE(i)  JPEG_LANE_SIZE * i + JPEG_LANE_STATE(%rsp)
 #define FINISH(i) JPEG_LANE_SIZE * i + JPEG_LANE_FINISH(%rsp)
 #define LIMIT(i)  JPEG_LANE_SIZE * i + JPEG_LANE_LIMIT(%rsp)
@@ -50,7 +50,7 @@
 	movzbl	1(%rax,%rdx,4), %edx
 .endm
 
-/* Applies the entry. rax holds the previous place. */
+/* Applies the entry. rax holds the previous cursor. */
 .macro act i, B, B32, P, P32, P8, S
 	movq	\P, %rax
 	orq	$127, \P
@@ -120,12 +120,12 @@
 	testb	$127, \P8
 	jz	.Lend_\label
 	jmp	.Lback_\label
-1:	movq	\P, PLACE(\i)
+1:	movq	\P, CURSOR(\i)
 	movq	\S, STATE(\i)
 	leaq	JPEG_LANE_SIZE * \i(%rsp), %rdx
 	movl	$NATURAL, %eax
 	call	.Lcall
-	movq	PLACE(\i), \P
+	movq	CURSOR(\i), \P
 	movq	STATE(\i), \S
 	refill	\i, \B, \B32, \P, \P32, \P8, \S
 	jmp	.Lback_\label
@@ -159,12 +159,12 @@
 .endm
 
 .macro take i, B, B32, P, P32, P8, S
-	movq	PLACE(\i), \P
+	movq	CURSOR(\i), \P
 	movq	STATE(\i), \S
 .endm
 
 .macro give i, B, B32, P, P32, P8, S
-	movq	\P, PLACE(\i)
+	movq	\P, CURSOR(\i)
 	movq	\S, STATE(\i)
 .endm
 

@@ -6,7 +6,7 @@
 
 #define JPEG_LANE_NEXT   0
 #define JPEG_LANE_USED   8
-#define JPEG_LANE_PLACE  16
+#define JPEG_LANE_CURSOR 16
 #define JPEG_LANE_STATE  24
 #define JPEG_LANE_FINISH 32
 #define JPEG_LANE_LIMIT  40

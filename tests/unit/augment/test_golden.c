@@ -58,7 +58,7 @@ static struct cubic_axis make_cubic(uint32_t crop, uint32_t size, uint32_t grid,
 				   .grid = grid,
 				   .first = window,
 				   .count = count,
-				   .place = crop,
+				   .origin = crop,
 				   .reverse = reverse};
 }
 
@@ -236,7 +236,7 @@ TEST(tall_picture_takes_few_rows)
 	x = make_cubic(0, 1, TALL, 0, TALL, false);
 	y = make_cubic(0, TALL, 1, 0, 1, false);
 	assert_int_equal(cubic_run(&cubic, &resize_kernels_c, &source, &x, &y, &target), -EFBIG);
-	y.place = -1;
+	y.origin = -1;
 	assert_int_equal(cubic_run(&cubic, &resize_kernels_c, &source, &x, &y, &target), -EINVAL);
 	cubic_deinit(&cubic);
 	free(output);

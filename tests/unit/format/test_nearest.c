@@ -2,11 +2,11 @@
 #include "format/base/text/nearest.h"
 #include "tests/test.h"
 
-TEST(slips)
+TEST(distance)
 {
 	static const struct {
 		const char *written, *meant;
-		unsigned slips;
+		unsigned distance;
 	} cases[] = {
 		{"convert", "convert", 0},
 		{"max_side", "max-side", 0},
@@ -27,9 +27,10 @@ TEST(slips)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-		if (nearest_slips(cases[i].written, cases[i].meant) != cases[i].slips)
-			fail_msg("%s for %s: %u slips, not %u", cases[i].written, cases[i].meant,
-				 nearest_slips(cases[i].written, cases[i].meant), cases[i].slips);
+		if (nearest_distance(cases[i].written, cases[i].meant) != cases[i].distance)
+			fail_msg("%s for %s: %u distance, not %u", cases[i].written, cases[i].meant,
+				 nearest_distance(cases[i].written, cases[i].meant),
+				 cases[i].distance);
 }
 
 /* Words are compared only up to a limit, so any length is allowed. */
@@ -40,9 +41,9 @@ TEST(long_words)
 	memset(a, 'a', sizeof(a));
 	memset(b, 'b', sizeof(b));
 	a[299] = b[299] = '\0';
-	assert_int_equal(nearest_slips(a, b), NEAREST_NONE);
-	assert_int_equal(nearest_slips(a, "lr"), NEAREST_NONE);
-	assert_int_equal(nearest_slips("lr", a), NEAREST_NONE);
+	assert_int_equal(nearest_distance(a, b), NEAREST_NONE);
+	assert_int_equal(nearest_distance(a, "lr"), NEAREST_NONE);
+	assert_int_equal(nearest_distance("lr", a), NEAREST_NONE);
 }
 
 TEST(nearest_of_several)

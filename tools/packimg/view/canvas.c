@@ -50,7 +50,7 @@ void canvas_blend(struct canvas *canvas, uint32_t x, uint32_t y, struct colour c
  * Clips a line to one edge of the picture. first and last are fractions of the line's length; keeps
  * the part with delta * t <= room (Liang and Barsky, 1984).
  */
-static bool cut_line(double delta, double room, double *first, double *last)
+static bool clip_line(double delta, double room, double *first, double *last)
 {
 	if (delta == 0)
 		return room >= 0;
@@ -73,8 +73,8 @@ void canvas_line(struct canvas *canvas, const double from[2], const double to[2]
 		if (!isfinite(from[i]) || !isfinite(to[i]) || !isfinite(delta[i]))
 			return;
 		/* The pen may start outside the picture. */
-		if (!cut_line(-delta[i], from[i] + CANVAS_PEN, &first, &last) ||
-		    !cut_line(delta[i], size[i] - from[i], &first, &last))
+		if (!clip_line(-delta[i], from[i] + CANVAS_PEN, &first, &last) ||
+		    !clip_line(delta[i], size[i] - from[i], &first, &last))
 			return;
 	}
 	double length = fmax(fabs(delta[0]), fabs(delta[1])) * (last - first);

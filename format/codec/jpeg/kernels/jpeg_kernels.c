@@ -97,11 +97,11 @@ typedef void idct_dimension(const int32_t *in, int32_t *out, unsigned step, int 
 /* Transforms columns, then lines. Lines are shifted by 7 more bits. */
 static inline __attribute__((always_inline)) void
 idct_blocks(idct_dimension *line, unsigned size, int shift, const int16_t *coefficients,
-	    const uint32_t *places, uint32_t blocks, const int16_t quant[64], uint8_t *output,
-	    size_t stride)
+	    const uint32_t *block_indexes, uint32_t blocks, const int16_t quant[64],
+	    uint8_t *output, size_t stride)
 {
 	for (uint32_t i = 0; i < blocks; i++, output += size) {
-		const int16_t *block = coefficients + 64 * (size_t)places[i];
+		const int16_t *block = coefficients + 64 * (size_t)block_indexes[i];
 		int32_t work[64];
 
 		for (unsigned k = 0; k < 64; k++)
@@ -116,16 +116,16 @@ idct_blocks(idct_dimension *line, unsigned size, int shift, const int16_t *coeff
 	}
 }
 
-static void idct_8(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+static void idct_8(const int16_t *coefficients, const uint32_t *block_indexes, uint32_t blocks,
 		   const int16_t quant[64], uint8_t *output, size_t stride)
 {
-	idct_blocks(idct_line, 8, 11, coefficients, places, blocks, quant, output, stride);
+	idct_blocks(idct_line, 8, 11, coefficients, block_indexes, blocks, quant, output, stride);
 }
 
-static void idct_4(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+static void idct_4(const int16_t *coefficients, const uint32_t *block_indexes, uint32_t blocks,
 		   const int16_t quant[64], uint8_t *output, size_t stride)
 {
-	idct_blocks(idct_line_4, 4, 12, coefficients, places, blocks, quant, output, stride);
+	idct_blocks(idct_line_4, 4, 12, coefficients, block_indexes, blocks, quant, output, stride);
 }
 
 /* Like idct_line(), to two outputs. Uses only inputs 0, 1, 3, 5 and 7. */
@@ -139,11 +139,11 @@ static void idct_line_2(const int32_t *in, int32_t *out, unsigned step, int shif
 	out[step] = (even - odd) >> shift;
 }
 
-static void idct_2(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+static void idct_2(const int16_t *coefficients, const uint32_t *block_indexes, uint32_t blocks,
 		   const int16_t quant[64], uint8_t *output, size_t stride)
 {
 	for (uint32_t i = 0; i < blocks; i++, output += 2) {
-		const int16_t *block = coefficients + 64 * (size_t)places[i];
+		const int16_t *block = coefficients + 64 * (size_t)block_indexes[i];
 		int32_t work[64];
 
 		for (unsigned k = 0; k < 64; k++)
@@ -162,11 +162,11 @@ static void idct_2(const int16_t *coefficients, const uint32_t *places, uint32_t
 	}
 }
 
-void jpeg_idct_1(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+void jpeg_idct_1(const int16_t *coefficients, const uint32_t *block_indexes, uint32_t blocks,
 		 const int16_t quant[64], uint8_t *output, size_t stride)
 {
 	for (uint32_t i = 0; i < blocks; i++) {
-		int32_t sum = coefficients[64 * (size_t)places[i]] * quant[0];
+		int32_t sum = coefficients[64 * (size_t)block_indexes[i]] * quant[0];
 
 		output[i] = saturate8(((int16_t)((sum + 4) * 8) >> 6) + 128);
 	}

@@ -55,7 +55,7 @@ struct jpeg_kernels {
 	const uint8_t *quant_order;
 	/*
 	 * idct[k] transforms blocks to samples at a scale of 2^k / 8. Block i consists of the 64
-	 * coefficients at coefficients + 64 * places[i] (128-byte aligned), which idct[k]
+	 * coefficients at coefficients + 64 * block_indexes[i] (128-byte aligned), which idct[k]
 	 * multiplies by quant (in quant_order) modulo 2^16. The result is 2^k rows of 2^k * blocks
 	 * samples, blocks side by side.
 	 *
@@ -66,7 +66,7 @@ struct jpeg_kernels {
 	 * except the fourth; 2 x 2 uses frequency 0 and the odd ones (the sums of the others are
 	 * 0); 1 x 1 uses frequency 0.
 	 */
-	void (*idct[JPEG_KERNEL_SCALES])(const int16_t *coefficients, const uint32_t *places,
+	void (*idct[JPEG_KERNEL_SCALES])(const int16_t *coefficients, const uint32_t *block_indexes,
 					 uint32_t blocks, const int16_t quant[64], uint8_t *output,
 					 size_t stride);
 	/* Upsampling of chroma halved only vertically: sums[i] = 3 * near[i] + far[i], */
@@ -105,7 +105,7 @@ struct jpeg_kernels {
 /*
  * idct[0] of every instruction set. Like libjpeg, wraps at 10 bits; no valid image has such values.
  */
-void jpeg_idct_1(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+void jpeg_idct_1(const int16_t *coefficients, const uint32_t *block_indexes, uint32_t blocks,
 		 const int16_t quant[64], uint8_t *output, size_t stride);
 
 extern const struct jpeg_kernels jpeg_kernels_c;

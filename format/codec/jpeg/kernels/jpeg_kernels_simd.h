@@ -176,35 +176,36 @@ typedef void idct_group(const int16_t *const blocks[LANES], const int16_t quant[
 			uint8_t *output, size_t stride);
 
 static inline __attribute__((always_inline)) void
-idct_groups(idct_group *group, unsigned size, const int16_t *coefficients, const uint32_t *places,
-	    uint32_t blocks, const int16_t quant[64], uint8_t *output, size_t stride)
+idct_groups(idct_group *group, unsigned size, const int16_t *coefficients,
+	    const uint32_t *block_indexes, uint32_t blocks, const int16_t quant[64],
+	    uint8_t *output, size_t stride)
 {
 	const int16_t *lanes[LANES];
 
 	for (uint32_t at = 0; at < blocks; at += LANES, output += size * LANES) {
 		for (uint32_t i = 0; i < LANES; i++)
-			lanes[i] =
-				coefficients + 64 * (size_t)places[at + i < blocks ? at + i : at];
+			lanes[i] = coefficients +
+				   64 * (size_t)block_indexes[at + i < blocks ? at + i : at];
 		group(lanes, quant, output, stride);
 	}
 }
 
-static void idct_8(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+static void idct_8(const int16_t *coefficients, const uint32_t *block_indexes, uint32_t blocks,
 		   const int16_t quant[64], uint8_t *output, size_t stride)
 {
-	idct_groups(idct_group_8, 8, coefficients, places, blocks, quant, output, stride);
+	idct_groups(idct_group_8, 8, coefficients, block_indexes, blocks, quant, output, stride);
 }
 
-static void idct_4(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+static void idct_4(const int16_t *coefficients, const uint32_t *block_indexes, uint32_t blocks,
 		   const int16_t quant[64], uint8_t *output, size_t stride)
 {
-	idct_groups(idct_group_4, 4, coefficients, places, blocks, quant, output, stride);
+	idct_groups(idct_group_4, 4, coefficients, block_indexes, blocks, quant, output, stride);
 }
 
-static void idct_2(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+static void idct_2(const int16_t *coefficients, const uint32_t *block_indexes, uint32_t blocks,
 		   const int16_t quant[64], uint8_t *output, size_t stride)
 {
-	idct_groups(idct_group_2, 2, coefficients, places, blocks, quant, output, stride);
+	idct_groups(idct_group_2, 2, coefficients, block_indexes, blocks, quant, output, stride);
 }
 
 #ifndef OWN_SHUFFLES
