@@ -32,10 +32,11 @@ static int compare_entries(const struct jpeg_index *stored, const struct jpeg_in
 	struct jpeg_index_entry must = jpeg_index_get(made, row, entry);
 
 	if (is.position != must.position)
-		return packimg_damaged(
-			error,
-			"JPEG index: row %u, column %u: place is %" PRIu64 ", the scan's %" PRIu64,
-			row, stored->plan.columns[entry], is.position, must.position);
+		return packimg_damaged(error,
+				       "JPEG index: row %u, column %u: position is %" PRIu64
+				       ", the scan's %" PRIu64,
+				       row, stored->plan.columns[entry], is.position,
+				       must.position);
 	for (uint32_t i = 0; i < made->plan.component_count; i++)
 		if (is.dc[i] != must.dc[i])
 			return packimg_damaged(

@@ -31,7 +31,7 @@ MODULES = sorted(
 EXTENSION, WRITER = "proto/python/loaderd/_feed.abi3.so", "proto/python/loaderd/_packimg.abi3.so"
 # Installed inside the package, so that they find each other; loaderd/_programs.py has the entry points on PATH.
 PROGRAMS = ("loaderd/loaderd", "tools/loaderctl/loaderctl", "tools/packimg/packimg", "bench/loaderbench", "trainer/trainer")
-PLUGINS = ("trainer/comm_mpi.so", "trainer/driver_stand_in.so")  # what the trainer loads
+PLUGINS = ("trainer/comm_mpi.so", "trainer/driver_stand_in.so")  # loaded by the trainer
 OPTIONAL = (*PROGRAMS[1:], *PLUGINS, WRITER)  # parts that Meson leaves out when a library is missing
 DATA = ("trainer/devices", "trainer/recipes")
 # Shell completions: (template, destination)

@@ -361,8 +361,8 @@ TEST(index_check)
 		expect_fault(&sample, "its head or its size");
 		side[at] ^= 0x41;
 	}
-	check_forged(&sample, 0, 0, 1, 0, "row 0, column 0: place is 1, the scan's 0");
-	check_forged(&sample, 2, 1, 9, 0, "row 2, column 3: place is");
+	check_forged(&sample, 0, 0, 1, 0, "row 0, column 0: position is 1, the scan's 0");
+	check_forged(&sample, 2, 1, 9, 0, "row 2, column 3: position is");
 	check_forged(&sample, 0, 0, 0, 1, "row 0, column 0: predictor of component 0 is 1");
 	check_forged(&sample, 5, 0, 0, 3, "row 5, column 0: predictor of component 2 is");
 	check_forged(&sample, 5, 1, 0, 2, "row 5, column 3: predictor of component 1 is");
