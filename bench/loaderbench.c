@@ -105,7 +105,8 @@ static const struct argp_option options[] = {
 	{"wanted", KEY_WANTED, 0, 0, "Clients choose the samples of each batch (wanted feeds)", 2},
 	{"defer", KEY_DEFER, 0, 0, "Leave the transforms that a device can do to the clients", 2},
 	{"values", KEY_VALUES, "LIST", 0,
-	 "Values of the datasets' schema to deliver beside images and labels, such as mask,boxes",
+	 "Values of the datasets' schema to deliver in addition to images and labels, such as "
+	 "mask,boxes",
 	 2},
 	{"socket", KEY_SOCKET, "PATH", 0,
 	 "Measure the daemon that listens there instead of private ones", 2},
@@ -175,7 +176,7 @@ static void parse_isas(struct argp_state *state, char *text, struct arguments *a
 	for (char *name; (name = strsep(&text, ","));) {
 		if (strcmp(name, "c") != 0 && strcmp(name, "avx2") != 0 &&
 		    strcmp(name, "avx512bw") != 0 && strcmp(name, "avx512") != 0)
-			argp_error(state, "--isa: \"%s\" is none of c, avx2, avx512bw, avx512",
+			argp_error(state, "--isa: \"%s\" is not one of c, avx2, avx512bw, avx512",
 				   name);
 		if (arguments->isa_count == LIST_MAX)
 			argp_error(state, "--isa: at most %d values", LIST_MAX);
@@ -192,7 +193,7 @@ static void parse_consume(struct argp_state *state, const char *text, struct set
 			settings->consume = (enum consume)i;
 			return;
 		}
-	argp_error(state, "--consume: \"%s\" is none of none, read, copy", text);
+	argp_error(state, "--consume: \"%s\" is not one of none, read, copy", text);
 }
 
 /*

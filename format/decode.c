@@ -226,7 +226,7 @@ static int request_init(struct codec_request *request, const struct packimg_samp
 	    region->height > sample->height - region->y)
 		return packimg_fail(error, -EINVAL,
 				    "sample %" PRIu64
-				    ": region %ux%u+%u+%u does not lie in the image of %ux%u",
+				    ": region %ux%u+%u+%u is not inside the image of %ux%u",
 				    sample->index, region->width, region->height, region->x,
 				    region->y, sample->width, sample->height);
 	bool swap = orient_swaps(sample->orientation);
@@ -394,7 +394,7 @@ int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t 
 			struct packimg_error *error)
 {
 	if (end > decoder->height)
-		return packimg_fail(error, -EINVAL, "%u rows were asked for, of %u", end,
+		return packimg_fail(error, -EINVAL, "%u rows were requested, of %u", end,
 				    decoder->height);
 	if (end > decoder->ready) {
 		const struct packimg_sample *sample = decoder->sample;

@@ -149,9 +149,9 @@ static int section_check(const struct pimg_header *header, const char *path, uin
 
 	if (number >= header->section_count) {
 		if (!is_zero(section, sizeof(*section)))
-			return packimg_damaged(
-				error, "%s: section %u lies past section_count and is not zero",
-				path, number);
+			return packimg_damaged(error,
+					       "%s: section %u is past section_count and not zero",
+					       path, number);
 		return 0;
 	}
 	if (section->type == PIMG_SECTION_NONE || section->flags != 0)

@@ -627,7 +627,7 @@ static int set_open_files(const struct shard_name *set, int *fds, struct packimg
 }
 
 /*
- * Opens the set to which the file at path belongs. fd is that file, whose name says that the set
+ * Opens the set to which the file at path belongs. fd is that file, according to whose name the set
  * has `count` shards. Always takes ownership of fd.
  */
 static int set_open(const char *path, int fd, uint32_t count, struct packimg **ret_dataset,

@@ -68,7 +68,7 @@ static void digest_add(struct digest *digest, const struct feed_batch *batch)
 	XXH3_128bits_update(digest->state, batch->flags, batch->count * sizeof(*batch->flags));
 }
 
-/* Adds the rows of a value, or all of it, sample by sample: where they lie may differ. */
+/* Adds a value sample by sample, because its layout in the section may differ. */
 static int digest_add_section(struct digest *digest, const struct feed_batch *batch,
 			      uint32_t number)
 {
@@ -93,7 +93,7 @@ static int digest_add_section(struct digest *digest, const struct feed_batch *ba
 	return 0;
 }
 
-/* Adds the values that were asked for. */
+/* Adds the requested values. */
 static int digest_add_values(struct digest *digest, const struct feed_batch *batch)
 {
 	int r = 0;

@@ -34,7 +34,7 @@ struct settings {
 	uint64_t seed;
 	uint32_t slots; /* 0 lets the daemon choose */
 	int stored_order;
-	const char **values; /* [value_count] values to deliver beside images and labels */
+	const char **values; /* [value_count] values to deliver in addition to images and labels */
 	uint32_t value_count;
 	int wanted;       /* nonzero: clients ask for each batch, see wants.h */
 	int defers;       /* nonzero defers the transforms that a device can do to the clients */
@@ -88,7 +88,7 @@ struct measurement {
 	double memcpy_bytes_per_s; /* 0 if not measured */
 };
 
-/* Returns 0, or a negative errno with a sentence in error (FEED_ERROR_MAX bytes). */
+/* Returns 0, or a negative errno with a message in error (FEED_ERROR_MAX bytes). */
 int point_measure(const struct settings *settings, const struct point *point,
 		  struct measurement *ret_measurement, char *error);
 

@@ -176,7 +176,7 @@ BASES = {"feed": "loaderd", "steadiness": "usual", "convert": None}
 def loaders_table(row):
     base = BASES[row["kind"]]
     level = normalize_by_round(row["loaders"]) if row["kind"] == "steadiness" else None
-    # Ratios are ours over a peer's, and our variants' over ours.
+    # Ratios are loaderd's rate over a peer's, and the rate of loaderd's variants over its usual one.
     heading = {"feed": "loaderd against it", "steadiness": "against the first", "convert": ""}[row["kind"]]
     lines = [f"| | images/s | range | {heading} |", "| --- | ---: | ---: | ---: |"]
     for key, result in row["loaders"].items():

@@ -28,8 +28,8 @@ struct change {
 struct explanation {
 	struct point point;
 	struct measurement measured;
-	struct whatif
-		whatif; /* whatif.sampled is 0 if the estimate failed; whatif_error says why */
+	struct whatif whatif; /* whatif.sampled is 0 if the estimate failed; whatif_error has the
+				 reason */
 	char whatif_error[FEED_ERROR_MAX];
 	double resident; /* fraction of the dataset in the page cache before the measurement */
 	/* Rate with the CPUs as the only limit, measured if alone_is_measured, else estimated. */
@@ -43,7 +43,7 @@ struct explanation {
 
 /*
  * resident: fraction of the dataset in the page cache before the measurement. measured: the result
- * for this point. Returns 0, or a negative errno with a sentence in error (FEED_ERROR_MAX bytes).
+ * for this point. Returns 0, or a negative errno with a message in error (FEED_ERROR_MAX bytes).
  */
 int explanation_make(const struct settings *settings, const struct point *point, double resident,
 		     const struct measurement *measured, struct explanation *ret_explanation,

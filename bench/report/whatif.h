@@ -61,7 +61,7 @@ struct encoding_variant whatif_variant(const struct whatif *whatif, enum config 
 double whatif_resident(const char *dataset);
 /*
  * claim: how the threads of the daemon under test claim samples. Returns 0, or a negative errno
- * with a sentence in error (FEED_ERROR_MAX bytes).
+ * with a message in error (FEED_ERROR_MAX bytes).
  */
 int whatif_measure(const char *dataset, const char *pipeline, const struct claim_options *claim,
 		   struct whatif *ret_whatif, char *error);

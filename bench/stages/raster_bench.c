@@ -1,8 +1,8 @@
 /*
  * Cost of masks and of rasters of measurements: the size of each coding of synthetic ones, and the
- * CPU time of decoding the bands that a random-resized crop needs, and of showing them: masks by
- * the nearest pixel at 512 x 512, measurements resized bilinearly to 224 x 224. On one core with
- * warm caches.
+ * CPU time of decoding the bands that a random-resized crop needs, and of resampling them: masks by
+ * the nearest pixel to 512 x 512, measurements bilinearly to 224 x 224. On one core with warm
+ * caches.
  */
 #include "format/augment/apply/raster_resampler.h"
 #include "format/base/median.h"

@@ -74,7 +74,7 @@ static int choose(const struct packimg *dataset, const struct pipeline *parsed, 
 		if (index >= samples)
 			continue;
 		if (packimg_sample(dataset, index, &crop->sample) < 0)
-			return fail(error, "a sample cannot be read; packimg verify says more");
+			return fail(error, "a sample cannot be read; packimg verify gives details");
 		if (!crop_fill(crop, parsed)) {
 			crops->skipped++;
 			continue;

@@ -26,7 +26,7 @@ static bool change_is_safe(const struct deferred_change *change, const struct de
 }
 
 /*
- * True if pixels low .. low + count - 1 lie inside an image of `size`, or if reflects is set, at
+ * True if pixels low .. low + count - 1 are inside an image of `size`, or if reflects is set, at
  * most one reflection away.
  */
 static bool reaches(int32_t low, uint32_t count, uint32_t size, bool reflects)

@@ -13,7 +13,6 @@ static const double bounds[SCHEMA_ELEMENTS][2] = {
 	[SCHEMA_U16] = {0, UINT16_MAX},
 	[SCHEMA_I16] = {INT16_MIN, INT16_MAX},
 	[SCHEMA_I32] = {INT32_MIN, INT32_MAX},
-	[SCHEMA_F32] = {-FLT_MAX, FLT_MAX},
 };
 
 _Static_assert((int)PIPELINE_U8 == SCHEMA_U8 && (int)PIPELINE_F32 == SCHEMA_F32 &&
@@ -70,8 +69,8 @@ static int check_named(const struct pipeline_value *named, const struct schema_v
 	if (named->filter_position >= 0 && named->bilinear && value->role != SCHEMA_RASTER)
 		return refuse_step(
 			error, named->filter_position,
-			"filter(bilinear) is for rasters, and \"%s\" has the role %s, of "
-			"which nothing lies between two values",
+			"filter(bilinear) is for rasters, and \"%s\" has the role %s, whose "
+			"numbers cannot be interpolated",
 			value->name, schema_role_name(value->role));
 	if (named->filter_position >= 0 && !pixels)
 		return refuse_step(error, named->filter_position,

@@ -131,7 +131,7 @@ struct schema_error {
  *
  *	NAME: ROLE[(NAME)] [ELEMENT[SHAPE]] [FORMAT] [sparse] [normalized]
  *
- * '#' starts a comment. Names other than [A-Za-z_][A-Za-z0-9_.]* stand in double quotes, in which
+ * '#' starts a comment. Names other than [A-Za-z_][A-Za-z0-9_.]* are in double quotes, in which
  * '\' quotes the next character. Assigns stores: the first image to the index record, the first
  * scalar class of i32 to the label. Adds label, sample and key unless the text has them:
  * schema_add_implied(). Returns -EINVAL with a position, or -E2BIG for too many values. error may
@@ -250,7 +250,7 @@ enum {
 size_t schema_pack(const struct schema *schema, void *bytes);
 /*
  * Checks and reads bytes, which must not change meanwhile. Returns -EBADMSG if they break a rule,
- * -ENOTSUP if their version is higher, with a sentence. error may be NULL.
+ * -ENOTSUP if their version is higher, with a message. error may be NULL.
  */
 int schema_unpack(const void *bytes, size_t size, struct schema *ret_schema,
 		  struct schema_error *error);

@@ -387,8 +387,8 @@ static int writer_commit(struct packimg_writer *writer)
 	struct shard_name name;
 
 	/*
-	 * The path can have neither shards nor a commit record, or the caller says that it has
-	 * none.
+	 * The path can have neither shards nor a commit record, or the caller guarantees that it
+	 * has none.
 	 */
 	if (writer->alone || (!set && (shard_name_parse(writer->path, &name) == 0 ||
 				       shard_set_base(writer->path, base) < 0)))

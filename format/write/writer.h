@@ -102,7 +102,7 @@ int writer_check(const struct packimg_writer *writer, struct packimg_error *erro
 int writer_fail(struct packimg_writer *writer, int r, struct packimg_error *error);
 /*
  * Returns the reason why an item is invalid, as the end of a sentence; NULL if it is valid. The
- * reason may lie in `room`.
+ * reason may be stored in `room`.
  */
 const char *writer_item_fault(const struct packimg_item *item, struct packimg_error *room);
 /* Writes data and side data, and sets all of the record but the label. */

@@ -156,9 +156,8 @@ static PyObject *array_dlpack(PyObject *self, PyObject *arguments, PyObject *key
 	if (device != Py_None && !PyArg_ParseTuple(device, "ii", &device_type, &device_id))
 		return NULL;
 	if (device_type != DLPACK_CPU || copy == Py_True) {
-		PyErr_SetString(
-			PyExc_BufferError,
-			"batches are exported where they lie, in host memory, without a copy");
+		PyErr_SetString(PyExc_BufferError,
+				"batches are exported without a copy, from host memory");
 		return NULL;
 	}
 	struct export *export = calloc(1, sizeof(*export));
@@ -210,7 +209,7 @@ static PyMethodDef array_methods[] = {
 
 static PyGetSetDef array_attributes[] = {
 	{"shape", array_shape, NULL, "Extents.", NULL},
-	{"address", array_address, NULL, "Where the data lies.", NULL},
+	{"address", array_address, NULL, "Address of the data.", NULL},
 	{NULL},
 };
 

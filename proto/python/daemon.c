@@ -105,7 +105,7 @@ static PyGetSetDef daemon_attributes[] = {
 	{"socket", daemon_socket, NULL, NULL, NULL},
 	{"pid", daemon_pid, NULL, NULL, NULL},
 	{"alive", daemon_alive, NULL, NULL, NULL},
-	{"log", daemon_log, NULL, "The end of what it wrote to standard error.", NULL},
+	{"log", daemon_log, NULL, "The end of its standard error.", NULL},
 	{NULL},
 };
 

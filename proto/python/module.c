@@ -113,7 +113,8 @@ static PyMethodDef module_methods[] = {
 	 "dataset(socket, path): (samples, classes, mean, std, metadata, uuid, fields)"},
 	{"transforms", module_transforms, METH_NOARGS,
 	 "transforms(): [(name, text, [(name, form, words, min, max, required, default)])]"},
-	{"default_socket", module_default_socket, METH_NOARGS, "What no socket stands for."},
+	{"default_socket", module_default_socket, METH_NOARGS,
+	 "The socket that is used if none is given."},
 	{NULL},
 };
 

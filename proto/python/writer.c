@@ -549,7 +549,7 @@ static PyMethodDef writer_methods[] = {
 	{"image", writer_image, METH_VARARGS, "image(number, encoded), of the sample added last"},
 	{"add", writer_add, METH_VARARGS, "add(encoded, label, source, [(field, value)])"},
 	{"finish", writer_finish, METH_VARARGS, "finish(classes or None, producer)"},
-	{"close", writer_close, METH_NOARGS, "Frees the writer; removes what is not finished."},
+	{"close", writer_close, METH_NOARGS, "Frees the writer; removes unfinished files."},
 	{NULL},
 };
 static PyType_Slot writer_slots[] = {

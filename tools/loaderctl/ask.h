@@ -1,7 +1,7 @@
 /*
  * Sends one request to the daemon and returns the reply, on a new connection each time. One thread.
  * The caller frees the reply with loaderd__reply__free_unpacked(reply, NULL). Errors are a negative
- * errno, with a sentence in error (FEED_ERROR_MAX bytes).
+ * errno, with a message in error (FEED_ERROR_MAX bytes).
  */
 #pragma once
 

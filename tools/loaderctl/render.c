@@ -191,7 +191,7 @@ void render_status(const Loaderd__Status *status, const Loaderd__Status *before,
 		       status->n_bad == 1 ? "" : "s");
 }
 
-/* Returns the daemon's sentence without the sample number, which has already been printed. */
+/* Returns the daemon's message without the sample number, which has already been printed. */
 static const char *bad_reason(const Loaderd__BadSampleRecord *bad)
 {
 	char prefix[32];

@@ -749,7 +749,8 @@ int command_extract(int argc, char **argv)
 		.parser = extract_parse_option,
 		.args_doc = "FILE -o DIR",
 		.doc = "Write images back to files DIR/CLASS/NAME. Stored JPEGs come back byte for "
-		       "byte; pixels become PNG. Masks and other further images stand beside their "
+		       "byte; pixels become PNG. Masks and other further images are written next "
+		       "to their "
 		       "sample as NAME.VALUE.png, or .npy if PNG cannot hold them.",
 	};
 	struct extract extract = {.jobs = command_cpu_count(), .folder = -1};

@@ -222,7 +222,7 @@ int raster_resampler_begin(struct raster_resampler *resampler, const struct geom
 /* ---- pixels ---- */
 
 /*
- * Copies the pixels of one row, of `size` bytes each. `inside` says that the table has no pixel
+ * Copies the pixels of one row, of `size` bytes each. `inside`: the table has no pixel
  * from outside.
  */
 static inline void gather_pixels(const int32_t *restrict columns, uint32_t count, bool inside,

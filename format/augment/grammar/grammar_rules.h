@@ -34,7 +34,7 @@ struct parameter {
 	const char *key;
 	enum value_type type;
 	double min, max;
-	const char *hint; /* what to do about a number that is not within; may be NULL */
+	const char *hint; /* remedy for a number out of bounds; may be NULL */
 	/*
 	 * Allowed words, separated by '|'. For types other than VALUE_WORD: words allowed instead
 	 * of numbers.

@@ -8,10 +8,10 @@ import torch
 
 
 def main(description, pack, train, make_source):
-    """Packs the source that the command line names, or a small drawn one, and trains on it.
+    """Packs the command line's source, or a small drawn one, and trains on it.
 
     pack(source, packed) writes the packed file; train(packed, steps) yields the loss of each step; make_source(folder) draws a source there and
-    returns what to pack.
+    returns the path to pack.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", nargs="?", type=pathlib.Path, help="data in the format above (default: a few dozen drawn shapes)")

@@ -13,7 +13,7 @@ import common
 import sources
 from loaderd import Feed
 
-PIPELINE = "resize(64x48) hflip vflip color_jitter(0.2, 0.2)"  # no crops, which would change what is to be estimated
+PIPELINE = "resize(64x48) hflip vflip color_jitter(0.2, 0.2)"  # no crops, which would change the targets
 VALUES = ["covered", "shapes"]
 
 

@@ -1,4 +1,4 @@
-"""Small datasets of drawn shapes in the formats of real ones, for examples that are given no data. Each function fills a folder and returns what to convert."""
+"""Small datasets of drawn shapes in the formats of real ones, for examples without data. Each function fills a folder and returns the path to convert."""
 
 import csv
 import json
@@ -15,7 +15,7 @@ POINTS = ("left", "right", "top", "bottom")
 
 
 def scene(number):
-    """An image, and its shapes: class, colour, and a box (left, top, right, bottom) of whole pixels, the last ones outside."""
+    """An image, and its shapes: class, colour, and a box (left, top, right, bottom) in whole pixels; right and bottom are exclusive."""
     draw = random.Random(number)
     image = Image.new("RGB", SIZE, tuple(draw.choices(range(100, 160), k=3)))
     shapes = []
@@ -56,7 +56,7 @@ def depth_mask(shapes):
 
 
 def points(shape):
-    """The middles of a shape's sides, in the order of POINTS."""
+    """The midpoints of a shape's sides, in the order of POINTS."""
     left, top, right, bottom = shape["box"]
     x, y = (left + right - 1) / 2, (top + bottom - 1) / 2
     return (left, y), (right - 1, y), (x, top), (x, bottom - 1)
@@ -121,7 +121,7 @@ def ade20k(folder):
 
 
 def penn_fudan(folder):
-    """Images, and masks in which each object has a number of its own. Returns the folder."""
+    """Images, and masks in which each object has a different number. Returns the folder."""
     images, masks = folders(folder, "PNGImages", "PedMasks")
     for number in range(COUNT):
         image, shapes = scene(number)
@@ -131,7 +131,7 @@ def penn_fudan(folder):
 
 
 def rgbd(folder):
-    """Images, and PNGs of 16 bits with the depth in units of 1/5000 m, 0 where it is unknown, as in TUM's RGB-D benchmark. Returns the folder."""
+    """Images, and 16-bit PNGs with the depth in units of 1/5000 m, 0 where it is unknown, as in TUM's RGB-D benchmark. Returns the folder."""
     colours, depths = folders(folder, "rgb", "depth")
     for number in range(COUNT):
         image, shapes = scene(number)
@@ -141,7 +141,7 @@ def rgbd(folder):
 
 
 def table(folder, columns):
-    """Images, and a CSV table with a line for each: its path and columns(shapes), a dictionary. Returns the table."""
+    """Images, and a CSV table with a row for each: its path, and the dictionary columns(shapes). Returns the table."""
     (images,) = folders(folder, "images")
     rows = []
     for number in range(COUNT):

@@ -57,8 +57,8 @@ class Batch:
     """One batch: `images, labels = batch`, or by name: batch["images"], batch["labels"], batch["samples"], batch["flags"], batch[FIELD].
 
     Images are views of shared memory: arrays and tensors made from `images`, torch() or buffer() keep that memory valid. It returns to
-    the daemon when the batch and all of these have died; release(), or the end of a `with` block, stands for the death of the batch.
-    Labels, samples, flags and fields are copies, a few kilobytes made when first asked for: keep them as long as you like.
+    the daemon when the batch and all of these have died; release(), or the end of a `with` block, counts as the death of the batch.
+    Labels, samples, flags and fields are copies, a few kilobytes made on first access: keep them as long as you like.
 
     All may be written to. Unless the feed has writable=True, the first write to a page of the images makes a private copy, and writes
     are discarded with the batch.
@@ -167,7 +167,7 @@ class Batch:
         return self._viewed(self._images(), IMAGE_ROLE)
 
     def _copy(self, name: str, read: Callable[[], Any]) -> Any:
-        """Returns the copy of that name, which is made when it is first asked for."""
+        """Returns the copy of that name, which is made on first access."""
         if name not in self._copies:
             value = read()
             self._copies[name] = _array(value).copy() if isinstance(value, _feed.Array) else value

@@ -29,7 +29,7 @@ class DaemonOrder(data.Sampler):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[int]:
         raise BadOption(
-            'shuffle: with "daemon", only loaderd.DataLoader itself can iterate; what builds a loader of its own needs shuffle=True', 22
+            'shuffle: with "daemon", only loaderd.DataLoader itself can iterate; a framework that builds its own loader needs shuffle=True', 22
         )
 
     @staticmethod
@@ -45,7 +45,7 @@ class DaemonOrder(data.Sampler):  # type: ignore[misc]
 
 
 class _Iterator:
-    """One epoch, from a feed that is this iterator's own until the epoch ends or the iterator dies."""
+    """One epoch, from a feed that the iterator holds until the epoch ends or the iterator dies."""
 
     def __init__(self, order: "Order", loader: "DataLoader", feed: Feed, epoch: int, batch: int) -> None:
         self.position = Position(epoch, batch)

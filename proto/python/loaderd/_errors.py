@@ -1,4 +1,4 @@
-"""Exceptions. Each is a FeedError with a sentence for the user and the errno in .code."""
+"""Exceptions. Each is a FeedError with a message for the user and the errno in .code."""
 
 import errno
 from typing import Dict, Optional, Tuple, Type

@@ -27,7 +27,7 @@ from ._timings import Timings
 from ._transform import Job, Plan, Pool, collate, occurrences, plain_columns, sample_at, seed_of
 
 _COLUMNS = ("image", "label", "sample", "flags")
-_DIRECT = 1 << 62  # epochs from here on belong to samples asked for outside of an epoch
+_DIRECT = 1 << 62  # epochs from here on are for samples requested outside of an epoch
 
 _ELSEWHERE = {
     "target_transform": "with as_dict=True, transform gets the label too",
@@ -73,7 +73,7 @@ class Finished(SequenceABC):  # type: ignore[type-arg]
 
     def __getitem__(self, i: Any) -> Any:
         if self._plan.batch_transform is not None:
-            raise BadOption("batch_transform: makes whole batches, so a collate_fn of one's own cannot follow; call it in collate_fn", 22)
+            raise BadOption("batch_transform: makes whole batches, so it cannot be combined with a collate_fn; call it in collate_fn", 22)
         if not -self._count <= i < self._count:
             raise IndexError(i)
 
@@ -165,7 +165,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
             if isinstance(given, str):
                 raise BadOption(f"{option}: must be a list of names, not one string", 22)
         if bad == "skip":
-            raise BadOption('bad: "skip" would return fewer samples than were asked for; "substitute" flags them', 22)
+            raise BadOption('bad: "skip" would return fewer samples than were requested; "substitute" flags them', 22)
         self.path = os.fspath(path)
         self.pipeline = pipeline
         self.seed = number("seed", seed, 64)

@@ -14,7 +14,7 @@ class Launcher(NamedTuple):
     rank: str
     world: str
     ranks_here: Tuple[str, ...] = ()  # number of ranks on this machine
-    node: str = ""  # if given, `rank` counts the ranks of the machine with this number
+    node: str = ""  # if set, `rank` is the rank within the machine with this number
 
 
 # The first row of which all variables are set decides. Launchers that start one process per machine and divide it further, such as

@@ -66,7 +66,7 @@ class Prefetcher:
         self.forget()
         prefetcher = weakref.ref(self)
 
-        def left(_: object) -> None:  # the loop was left, so nobody needs its transforms
+        def left(_: object) -> None:  # the loop was left, so its transforms are not needed
             this = prefetcher()
             if this is not None:
                 this._cancel()

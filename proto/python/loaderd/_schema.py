@@ -33,7 +33,7 @@ class Value(NamedTuple):
     role: str
     element: str  # "" for text, bytes, JSON and keys
     shape: Tuple[int, ...]  # 0 where it differs from sample to sample
-    of: int  # position of the value whose pixels or rows it shares, or -1
+    of: int  # index of the value in brackets, or -1
     flags: int
     store: int
     number: int

@@ -64,7 +64,7 @@ class Feed:
     rank, world  this process's part of each epoch. "auto" takes them from torch.distributed or jax.distributed once initialized,
                  else from the launcher's variables (torchrun, Lightning, DeepSpeed, mpirun, srun and others), else 0 of 1; each worker
                  of a DataLoader gets a share of that part. It decides at the first batch, so a feed may be made before the process
-                 group; if the group says otherwise later, the next batch raises RankChanged. None acts like "auto", with a RankWarning
+                 group; if the group later has another rank, the next batch raises RankChanged. None acts like "auto", with a RankWarning
                  if this is one process of several
     drop_last    drop an incomplete last batch of an epoch; False, the default, delivers it. A RankWarning tells if it has too few
                  samples for all ranks
@@ -74,7 +74,7 @@ class Feed:
     slots        ring slots, each for one batch; 0 lets the daemon choose
     wanted       deliver the batches that want() asks for, instead of an order; shuffle, epoch, batch, epoch_end, rank, world, drop_last
                  and repeats have no meaning then
-    values       names of values of the dataset's schema to deliver beside image, label and sample number, see Batch.value; fields of a
+    values       names of values of the dataset's schema to deliver in addition to image, label and sample number, see Batch.value; fields of a
                  dataset without a schema are values of their names. Values are never truncated. Not together with fields
     fields       names of extra fields to deliver, see Batch.field and dataset(). KEY delivers the names of the samples' source files;
                  DEFERRED delivers the last transforms of the pipeline, left to the client, without applying them to the images

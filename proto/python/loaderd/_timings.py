@@ -10,7 +10,7 @@ class Timings:
     daemon_s        the consumer waited for the daemon: reading, decoding, pipeline
     transform_s     the consumer waited for its own `transform` and `batch_transform`; excludes the part that overlapped with its work
     transform_cpu_s the transforms ran, added up over all threads or processes
-    consumer_s      the consumer used a batch, until it asked for the next one
+    consumer_s      the consumer used a batch, until it requested the next one
     """
 
     def __init__(self) -> None:

@@ -94,7 +94,7 @@ def _send(connection: Any, arena: _Arena, value: Any, peer: int) -> None:
 
 
 def _receive(connection: Any, arena: _Arena) -> Any:
-    """Receives a message. Its arrays lie in the arena, until the next message."""
+    """Receives a message. Its arrays are in the arena, valid until the next message."""
     grown, places, _ = connection.recv()
     if grown:
         descriptor = reduction.recv_handle(connection)

@@ -16,7 +16,7 @@ from ._schema import IN_COLUMN, IN_LABEL, IN_NUMBER, IN_SOURCE, Stored, Text, Va
 
 _CODECS = {"jpeg": 1, "raw": 2, "zstd": 3}  # enum packimg_codec
 _BYTES_HELD = 256 << 20  # limit on the bytes of samples that wait to be written
-_HEAD = 64  # mean and deviation are those of this many samples and of one in _STRIDE
+_HEAD = 64  # statistics use the first _HEAD samples and then one in _STRIDE
 _STRIDE = 128
 _SHARD_MIN = 1 << 16
 

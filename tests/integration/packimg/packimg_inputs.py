@@ -176,7 +176,7 @@ class PackimgInputs(PackimgTest):
             self.assertEqual(self.convert(name, "-o", "some.pimg", "--force", "--shuffle", 1, "--limit", 2)["datasets"][0]["samples"], 2)
         self.assertEqual(self.list("out.pimg")[4]["source"], "t10k-images.idx3-ubyte.gz/000004")
         (self.dir / "lonely-images-idx3-ubyte").write_bytes(head + b"".join(images))
-        self.assertIn("no file of labels beside it", self.convert("lonely-images-idx3-ubyte", "-o", "l.pimg")["notes"][0])
+        self.assertIn("no label file next to it", self.convert("lonely-images-idx3-ubyte", "-o", "l.pimg")["notes"][0])
         for change, told in ((lambda data: data[:-1], "but its header states 5 images of 560"), (lambda data: data + b"x", "2817 bytes"),
                              (lambda data: data[:8] + b"\xff" * 8 + data[16:], "4294967295 x 4294967295 x 1 bytes each")):
             (self.dir / "bad-images-idx3-ubyte").write_bytes(change(head + b"".join(images)))

@@ -169,7 +169,7 @@ static const char *ignored_table(const struct ignored_files *ignored)
 	return NULL;
 }
 
-/* Adds a note that no sample has a class, unless that was asked for. */
+/* Adds a note that no sample has a class, unless that was requested. */
 static int note_no_class(struct convert *convert)
 {
 	const struct catalog *catalog = &convert->catalog;
@@ -256,7 +256,7 @@ static bool is_of_empty_folder(const struct convert *convert, const char *name)
 
 /*
  * Adds a note on classes without samples: all of their images were skipped, only --classes lists
- * them, or their number lies between those of other classes.
+ * them, or their number is between those of other classes.
  */
 static int note_empty_classes(struct convert *convert)
 {

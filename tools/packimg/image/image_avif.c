@@ -17,9 +17,8 @@
 #endif
 
 enum {
-	AVIF_PIXELS_MAX = 1 << 28, /* default limit of libavif */
-	AVIF_CROPPED_MAX =
-		1 << 20, /* maximum number of pixels in the tiles that lie outside the image */
+	AVIF_PIXELS_MAX = 1 << 28,  /* default limit of libavif */
+	AVIF_CROPPED_MAX = 1 << 20, /* maximum number of pixels of the tiles outside the image */
 };
 
 /*

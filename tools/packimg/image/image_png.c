@@ -26,7 +26,7 @@ static int png_fail(int code, struct packimg_error *error)
 					   spng_strerror(code));
 	case SPNG_ECHUNK_LIMITS:
 		return packimg_fail(error, -E2BIG,
-				    "a PNG with more chunks or text beside its pixels than are "
+				    "a PNG with more chunks or text besides its pixels than are "
 				    "read; save it without metadata");
 	case SPNG_EMEM:
 		return packimg_fail(error, -ENOMEM, "out of memory");

@@ -20,7 +20,7 @@ static const struct {
 	[UNINDEXED_PRECISION] = {"precision", "of more than 8 bits",
 				 "no decoder here reads them; make 8-bit files of them"},
 	[UNINDEXED_OTHER] = {"other", "of a rare kind (RGB, or unusual sampling)", REENCODE},
-	[UNINDEXED_DAMAGED] = {"damaged", "damaged, or with a scan that is not what it should be",
+	[UNINDEXED_DAMAGED] = {"damaged", "damaged, or with an unexpected scan",
 			       "packimg verify names those that do not decode"},
 };
 

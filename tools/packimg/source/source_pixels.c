@@ -261,7 +261,7 @@ static int add_labels(struct source_pixels *pixels, struct packimg_error *error)
 		return 0;
 	r = string_list_add_format(
 		pixels->source.options->notes,
-		"%s: no file of labels beside it, such as train-labels-idx1-ubyte beside "
+		"%s: no label file next to it, such as train-labels-idx1-ubyte next to "
 		"train-images-idx3-ubyte",
 		pixels->path);
 	return r ? packimg_fail(error, r, "out of memory") : 0;

@@ -17,7 +17,7 @@ struct canvas {
 
 enum { CANVAS_PEN = 2 /* pixels, the width of lines */ };
 
-/* Returns the canvas of a part that lies within the picture. */
+/* Returns the canvas of a part of the picture, which must be inside it. */
 struct canvas canvas_part(const struct canvas *canvas, uint32_t x, uint32_t y, uint32_t width,
 			  uint32_t height);
 /* Sets a pixel, unless it is outside the picture. */

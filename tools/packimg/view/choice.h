@@ -16,7 +16,7 @@ struct choice {
 void choice_deinit(struct choice *choice);
 /*
  * Returns the indices of the samples, ascending; the caller frees them. ret_found receives the
- * number of samples that match, before they are thinned out. -EINVAL, or -ENOENT with a sentence
+ * number of samples that match, before they are thinned out. -EINVAL, or -ENOENT with a message
  * that names what does not exist, or -ENOMEM.
  */
 int choice_resolve(const struct choice *choice, const struct packimg *dataset,

@@ -50,7 +50,7 @@ enum { PANEL_MASK_ALPHA = 128 };
 
 /*
  * Parses the pipeline and fixes it for the dataset, as the daemon does when it opens a feed.
- * -EINVAL with a sentence. Call panel_pipeline_close() also after a failure.
+ * -EINVAL with a message. Call panel_pipeline_close() also after a failure.
  */
 int panel_pipeline_open(struct panel_pipeline *pipeline, const struct packimg *dataset,
 			struct packimg_error *error);

@@ -19,10 +19,10 @@ struct sample_text {
 enum { SAMPLE_TEXT_KEY, SAMPLE_TEXT_FIELD };
 
 struct sample_texts {
-	char *class; /* name of the class, or what it lacks */
+	char *class; /* name of the class, or "no class" and the like */
 	struct sample_text list[SAMPLE_TEXT_FIELD + PACKIMG_FIELDS_MAX]; /* the key first */
 	uint32_t count;
-	const char *damaged; /* name of the first value that cannot be read, as its text says */
+	const char *damaged; /* name of the first value that cannot be read; its text states this */
 };
 
 void sample_texts_free(struct sample_texts *texts);

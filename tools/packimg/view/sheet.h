@@ -22,7 +22,7 @@ struct sheet {
 
 /*
  * Allocates the sheet for `count` samples with `panels` pictures each, one or two. -E2BIG with a
- * sentence if it would exceed SHEET_PIXELS_MAX. Call deinit also after a failure.
+ * message if it would exceed SHEET_PIXELS_MAX. Call deinit also after a failure.
  */
 int sheet_init(struct sheet *sheet, const struct packimg *dataset, uint64_t count, uint32_t panels,
 	       uint32_t side, struct packimg_error *error);

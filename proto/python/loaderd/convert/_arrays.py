@@ -76,11 +76,11 @@ def numpy_parts(path: Path, chosen: Choice) -> List[Part]:
     if path.suffix.lower() == ".npz":
         return _npz_parts(path, chosen)
     if chosen.image or chosen.label:
-        raise Refusal(f"{path}: --image and --label choose arrays of a .npz; a .npy has one, whose labels are in the file beside it")
+        raise Refusal(f"{path}: --image and --label choose arrays of a .npz; a .npy has one, whose labels are in the file next to it")
     images = _check(str(path), _load(path, True))
     beside = [path.with_name(path.name.replace(word, by)) for word, by in (("images", "labels"), ("image", "label"), ("x", "y"), ("X", "y"))]
     labels = next((name for name in beside if name != path and name.is_file()), None)
-    notes = [] if labels else ["no array of labels beside it, such as labels.npy beside images.npy"]
+    notes = [] if labels else ["no array of labels next to it, such as labels.npy next to images.npy"]
     return [_part("", images, None if labels is None else _load(labels, True), str(labels), notes)]
 
 
@@ -109,7 +109,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise Refusal(f"it holds {module}.{name}, so it is no file of CIFAR, and loading it could run any code")
+            raise Refusal(f"it holds {module}.{name}, so it is not a CIFAR file, and loading it could run any code")
         return super().find_class(module, name)
 
 
@@ -160,7 +160,7 @@ def _cifar_rows(files: Sequence[Path]) -> Iterator[Mapping[str, Any]]:
         data = batch.get(b"data")
         labels = batch.get(b"labels", batch.get(b"fine_labels"))
         if data is None or labels is None or getattr(data, "dtype", None) != "uint8" or data.shape != (len(labels), 3 * _CIFAR_SIDE**2):
-            raise Refusal(f"{path}: not a file of CIFAR: it lacks data of uint8[n, 3072], or labels of as many")
+            raise Refusal(f"{path}: not a CIFAR file: it lacks data of uint8[n, 3072], or as many labels")
         images = data.reshape(-1, 3, _CIFAR_SIDE, _CIFAR_SIDE).transpose(0, 2, 3, 1)
         coarse, names = batch.get(b"coarse_labels", [None] * len(labels)), batch.get(b"filenames", [b""] * len(labels))
         for i, label in enumerate(labels):

@@ -57,7 +57,7 @@ def _load(path: Path) -> Mapping[str, Any]:
     except ValueError as error:
         raise Refusal(f"{path}: not JSON: {error}") from None
     if not isinstance(loaded, dict) or not isinstance(loaded.get("images"), list):
-        raise Refusal(f"{path}: not a file of COCO's annotations: it has no list of images")
+        raise Refusal(f"{path}: not a file of COCO annotations: it has no list of images")
     return loaded
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face's imagefolder: images in folders, with metadata.jsonl or metadata.csv beside them, in one folder or in one of each split."""
+"""Hugging Face's imagefolder: images in folders, with metadata.jsonl or metadata.csv next to them, in one folder or in one for each split."""
 
 import csv
 import json

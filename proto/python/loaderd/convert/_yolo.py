@@ -82,7 +82,7 @@ def _numbered(path: Path, items: Sequence[Tuple[Optional[str], str]]) -> Dict[in
     for position, (number, name) in enumerate(items):
         place = position if number is None else int(number)
         if place in found:
-            raise Refusal(f"{path}: names: class {place} is both {found[place]!r} and {name!r}; give each class a number of its own")
+            raise Refusal(f"{path}: names: class {place} is both {found[place]!r} and {name!r}; give each class a different number")
         found[place] = name
     missing = next((number for number in range(len(found)) if number not in found), None)
     if missing is not None:
@@ -177,7 +177,7 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
             objects = _Objects(_label(name, images, labels), data.keypoints)
             used.update(objects.classes)
             has_polygons |= any(objects.polygons)
-    notes = [] if data.names else ["no data.yaml with names: lies beside the images, so classes have numbers alone"]
+    notes = [] if data.names else ["there is no data.yaml with names: next to the images, so classes have only numbers"]
     if has_polygons:
         notes.append(POLYGON_NOTE)
     names = [*unique_names(dict(sorted(data.names.items())), used, data.path, notes).values()] or None
