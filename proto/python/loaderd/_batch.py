@@ -206,10 +206,10 @@ class Batch:
     def value(self, name: str) -> Any:
         """Returns a value of the dataset's schema by its name there.
 
-        Image, label and sample number are what images, labels and samples are. Further images, masks and rasters are views of shared
-        memory, too: NumPy arrays [count, height, width] or with channels. Others are copies: a NumPy array [count, ...] if all
-        samples have one shape, a Ragged if they have rows, or a list of str, of bytes, or of parsed JSON. If a sample has no value, which
-        its flag shows, that is 0, no rows, "", b"" or None.
+        For the image, the label and the sample number, returns the same as images, labels and samples. Further images, masks and rasters
+        are views of shared memory, too: NumPy arrays [count, height, width] or with channels. Others are copies: a NumPy array
+        [count, ...] if all samples have the same shape, a Ragged if they have rows, or a list of str, of bytes, or of parsed JSON. If a
+        sample has no value, which its flag shows, the value is 0, no rows, "", b"" or None.
         """
         try:
             number, role = self._source.sections[name]

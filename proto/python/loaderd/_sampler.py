@@ -253,10 +253,10 @@ class BatchSampler(data.BatchSampler):  # type: ignore[misc]
     batch_size  samples per list
     drop_last   whether to drop an incomplete last list
 
-    It yields the same lists as torch's. Each list also carries the epoch and its number, and survives in what frameworks build
-    around a batch sampler (Accelerate's BatchSamplerShard, skipped batches). Each iter() begins the next epoch, from 0; set_epoch()
-    names the one that the next iter() begins, and is passed on to a sampler that has it, such as DistributedSampler. A sampler's own
-    set_epoch() does the same.
+    It yields the same lists as torch's. Each list also has its epoch and its number, and passes unchanged through the wrappers that
+    frameworks put around a batch sampler (Accelerate's BatchSamplerShard, skipped batches). Each iter() begins the next epoch, from 0;
+    set_epoch() sets the epoch of the next iter(), and calls the set_epoch() of a sampler that has one, such as DistributedSampler. Calling
+    the sampler's own set_epoch() has the same effect.
     """
 
     def __init__(self, sampler: Items, batch_size: int, drop_last: bool) -> None:

@@ -66,16 +66,16 @@ class Feed:
                  of a DataLoader gets a share of that part. It decides at the first batch, so a feed may be made before the process
                  group; if the group later has another rank, the next batch raises RankChanged. None acts like "auto", with a RankWarning
                  if this is one process of several
-    drop_last    drop an incomplete last batch of an epoch; False, the default, delivers it. A RankWarning tells if it has too few
+    drop_last    drop an incomplete last batch of an epoch; False, the default, delivers it. A RankWarning reports if it has too few
                  samples for all ranks
     last         deprecated: "drop" and "short" are drop_last=True and False
     repeats      number of times each sample appears in its batch, with independent augmentation; must divide batch_size times world
     bad          "substitute", "skip" or "fail": handling of samples that cannot be decoded
     slots        ring slots, each for one batch; 0 lets the daemon choose
-    wanted       deliver the batches that want() asks for, instead of an order; shuffle, epoch, batch, epoch_end, rank, world, drop_last
+    wanted       deliver the batches that want() requests, instead of drawing an order; shuffle, epoch, batch, epoch_end, rank, world, drop_last
                  and repeats have no meaning then
-    values       names of values of the dataset's schema to deliver in addition to image, label and sample number, see Batch.value; fields of a
-                 dataset without a schema are values of their names. Values are never truncated. Not together with fields
+    values       names of values of the dataset's schema to deliver in addition to image, label and sample number, see Batch.value; without a
+                 schema, each field is a value with its name. Values are never truncated. Cannot be combined with fields
     fields       names of extra fields to deliver, see Batch.field and dataset(). KEY delivers the names of the samples' source files;
                  DEFERRED delivers the last transforms of the pipeline, left to the client, without applying them to the images
     field_bytes  capacity of a text, bytes or JSON value; 0 means the longest value's size, or 256 if the file does not record it
@@ -333,11 +333,11 @@ class Feed:
         self._iterators += 1  # older iterators would continue with the old rank
 
     def want(self, epoch: int, samples: "Union[Sequence[int], NDArray[Any], Tensor]") -> None:
-        """Asks for a batch of these samples, 1 to batch_size of them, in this order; next(feed) returns batches in the order of want().
+        """Requests a batch of these samples, 1 to batch_size of them, in this order; next(feed) returns batches in the order of the requests.
 
-        Bytes follow from (seed, epoch, sample), and, for a sample that is in the batch several times, from which of its occurrences it is.
-        Ask ahead of use, so that the daemon can work ahead: `slots` batches may be held, and 16 more may be wanted; one more is a
-        FeedError with code EAGAIN. A sample number that the dataset lacks is a BadOption.
+        Bytes depend on (seed, epoch, sample), and, for a sample that occurs several times in the batch, on the number of the occurrence.
+        Request batches before their use, so that the daemon can work ahead: `slots` batches may be held, and 16 more may be pending; one
+        more is a FeedError with code EAGAIN. A sample number that the dataset lacks is a BadOption.
         """
         if not self._wanted:
             refuse("want", self._wanted)

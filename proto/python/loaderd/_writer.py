@@ -86,10 +86,10 @@ class Writer:
     schema has a line for each value, or is a dictionary of them: SPEC.md of the format describes it. label (class i32) and key (a sample's
     name) are implied, and samples may then lack them. An image u8[h,w,3] is the bytes of a file of any kind that packimg reads, a
     pathlib.Path of one, a uint8 array of height x width x 3 (or 1), or a PIL image. JPEGs are stored as they are; others as pixels
-    compressed by zstd, or as non_jpeg says: "jpeg" (of the quality given), "raw" or "zstd". Masks, rasters and other images are arrays of
-    their element, PIL images, or files that PIL reads, and have the size of the image in their brackets, upright; annotations="upright"
-    says that this is so, and that boxes and points are, where an image has an EXIF orientation. Other values are numbers, nested lists or
-    arrays. A class is a number, or one of the names in classes; None as the label means that there is none.
+    compressed by zstd, unless non_jpeg selects "jpeg" (with the given quality), "raw" or "zstd". Masks, rasters and other images are
+    arrays of their element, PIL images, or files that PIL reads, with the size of the image in their brackets, upright. If an image has
+    an EXIF orientation, annotations="upright" confirms that its masks, boxes and points refer to the upright image. Other values are
+    numbers, nested lists or arrays. A class is a number, or one of the names in classes; a label may be None.
 
     Samples are encoded by `jobs` threads (0: all CPUs), so an image that cannot be read may raise BadSample in a later call, with the
     sample's number; on_error="skip" leaves out samples with an image, a mask or a raster that cannot be read or is of a wrong shape or
