@@ -5,6 +5,8 @@
 #include "tests/test.h"
 #include "tools/packimg/source/catalog.h"
 
+#include <fcntl.h>
+
 /*
  * Lists a manifest with this text and returns the result of catalog_finish(). Counts the skipped
  * rows.
@@ -16,8 +18,12 @@ static int load_labels(const char *text, enum label_use labels, const char *cons
 	struct source_options options = {.kind = SOURCE_MANIFEST, .labels = labels};
 	struct source_item item;
 	struct source *source;
-	char path[] = "/tmp/packimg-manifest-XXXXXX";
-	int fd = mkstemp(path);
+	/* in a folder of its own, below which no images are looked for */
+	char folder[] = "/tmp/packimg-manifest-XXXXXX", path[sizeof(folder) + 8];
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/t.csv", folder);
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
@@ -26,6 +32,7 @@ static int load_labels(const char *text, enum label_use labels, const char *cons
 	*ret_skipped = 0;
 	int r = source_new(&catalog->blobs, path, &options, &source, error);
 	unlink(path);
+	rmdir(folder);
 	if (r)
 		return r;
 	while (!(r = source_next(source, &item, error)) || r == SOURCE_SKIP) {
@@ -192,15 +199,16 @@ TEST(paths_of_windows)
 	struct packimg_error error;
 	struct catalog catalog;
 	uint64_t skipped;
-	char path[] = "/tmp/packimg\\XXXXXX", table[256];
+	char path[] = "/tmp/packimg\\XXXXXX", table[256], name[sizeof(path)];
 	int fd = mkstemp(path);
 
 	assert_true(fd >= 0);
 	close(fd);
+	snprintf(name, sizeof(name), "../%s", path + 5); /* from the folder of the table */
 	snprintf(table, sizeof(table),
 		 "path,class\ncat\\one\\a.jpg,cat\n%s,cat\nC:\\data\\b.jpg,cat\n"
 		 "d:/data/b.jpg,cat\n..\\c.jpg,cat\n",
-		 path + 5);
+		 name);
 	assert_int_equal(load(table, NULL, 0, &catalog, &skipped, &error), 0);
 	unlink(path);
 	assert_int_equal(catalog.count, 3);
@@ -208,7 +216,7 @@ TEST(paths_of_windows)
 	assert_non_null(strstr(error.text, "line 5: a Windows path with a drive"));
 	assert_string_equal(catalog.samples[0].name, "cat/one/a.jpg");
 	assert_string_equal(catalog.samples[0].location.path, "cat/one/a.jpg");
-	assert_string_equal(catalog.samples[1].name, path + 5);
+	assert_string_equal(catalog.samples[1].name, name);
 	assert_string_equal(catalog.samples[2].name, "../c.jpg");
 	catalog_deinit(&catalog);
 }

@@ -175,8 +175,7 @@ static int fail_ambiguous(struct source_manifest *manifest, const struct path_te
 
 /*
  * Finds what the cells of a column lack to be paths, from the first rows of the text at `start`.
- * Leaves the result empty if nothing makes the first cell a path, or if it or a later cell is a
- * path already.
+ * Leaves the result empty if nothing makes all of them paths, or if one is a path already.
  */
 static int find_template(struct source_manifest *manifest, const char *start, size_t column,
 			 bool named, struct path_templates *ret_templates,

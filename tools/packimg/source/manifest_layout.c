@@ -312,18 +312,19 @@ int path_templates_narrow(struct path_templates *templates, int root, const char
 {
 	struct path_template *all = templates->templates;
 	size_t kept = 0;
-	int any = 0;
+	int fault = 0;
 
-	for (size_t i = 0; !any && i < templates->count; i++)
-		any = has_file(root, all[i].folder, all[i].ending, cell);
-	for (size_t i = 0; any > 0 && i < templates->count; i++) {
-		if (has_file(root, all[i].folder, all[i].ending, cell) > 0)
+	for (size_t i = 0; i < templates->count; i++) {
+		int r = has_file(root, all[i].folder, all[i].ending, cell);
+
+		fault = r < 0 ? r : fault;
+		if (r > 0)
 			all[kept++] = all[i];
 		else
 			free(all[i].folder);
 	}
-	templates->count = any > 0 ? kept : templates->count;
-	return any < 0 ? any : 0;
+	templates->count = kept;
+	return fault;
 }
 
 void path_templates_prefer(struct path_templates *templates, const char *table)

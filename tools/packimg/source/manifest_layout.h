@@ -56,9 +56,7 @@ void path_templates_deinit(struct path_templates *templates);
  */
 int path_templates_find(struct path_templates *templates, int root, const char *cell,
 			const char *suffix);
-/*
- * Drops the templates that give this cell no file, unless none gives one. 0 or -ENOMEM.
- */
+/* Drops the templates that give this cell no file. 0 or -ENOMEM. */
 int path_templates_narrow(struct path_templates *templates, int root, const char *cell);
 /* Keeps one template alone if only its folder's name begins that of the table, as train/ in
  * train.csv. */
