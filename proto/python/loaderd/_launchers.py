@@ -41,25 +41,25 @@ class Place(NamedTuple):
     source: str
 
 
-def _whole(name: str) -> Optional[int]:
+def _number(name: str) -> Optional[int]:
     text = os.environ.get(name, "")
     return int(text) if text.isdecimal() else None
 
 
-def _whole_here(name: str) -> Optional[int]:
-    """The same of a variable that may have a list for all machines, as Slurm writes it: "4(x2),3" is 4 on two machines and 3 on the next."""
-    node = _whole("SLURM_NODEID")
+def _number_here(name: str) -> Optional[int]:
+    """A number, or this machine's number in Slurm's list for all machines: "4(x2),3" is 4 on two machines and 3 on the next."""
+    node = _number("SLURM_NODEID")
     if node is None:
-        return _whole(name)
+        return _number(name)
     for count, machines in re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get(name, "")):
         if node < int(machines or 1):
             return int(count)
         node -= int(machines or 1)
-    return _whole(name)
+    return _number(name)
 
 
 def _ranks_here(launcher: Launcher) -> Optional[int]:
-    found = (_whole_here(name) for name in launcher.ranks_here)
+    found = (_number_here(name) for name in launcher.ranks_here)
     return next((count for count in found if count is not None and count > 0), None)
 
 
@@ -69,12 +69,12 @@ def local_ranks() -> int:
 
 
 def _started_by(launcher: Launcher) -> Optional[Place]:
-    rank, world = _whole(launcher.rank), _whole(launcher.world)
+    rank, world = _number(launcher.rank), _number(launcher.world)
     if rank is None or world is None:
         return None
     source = f"${launcher.rank} and ${launcher.world}"
     if launcher.node:
-        node, here = _whole(launcher.node), _ranks_here(launcher)
+        node, here = _number(launcher.node), _ranks_here(launcher)
         if node is None:
             return None
         source = f"${launcher.node}, {source}"
