@@ -14,11 +14,20 @@ import tempfile
 import threading
 import time
 
+from peer import STRUCTURED
+
 HERE = pathlib.Path(__file__).resolve().parent
 END_LIMIT = 10  # seconds in which a killed program must end
 START_LIMIT = 240  # seconds in which all programs, started together, must deliver their first batches (FFCV compiles first)
 FEEDS = ("short256", "original", "raw")
 JPEG = ("short256", "original")
+# Of structured samples: the pipeline of loaderd behind crop and flip, and the values beside the image.
+VALUES = {
+    "mask512": ("", "mask"),
+    "mask2048": ("", "mask"),
+    "boxes": ("boxes: sanitize_boxes", "boxes,class"),
+    "depth16": ("depth: filter(bilinear)", "depth"),
+}
 
 
 class Failure(Exception):
@@ -33,6 +42,11 @@ def environment_python(name):
     if not os.access(python, os.X_OK):
         raise Failure(f"not installed (bench/peers/install {name})")
     return python
+
+
+def client_environment(build):
+    """Returns the environment of a Python program that uses loaderd of this build."""
+    return {**os.environ, "PYTHONPATH": str(build / "proto/python"), "LOADERD": str(build / "loaderd/loaderd")}
 
 
 def last_output(file):
@@ -134,7 +148,9 @@ class Program:
     def measure(self, warmup, seconds):
         self.resume()
         self.ask(warmup, seconds)
-        return self.read(self.limit + warmup + seconds)["images_per_s"]
+        found = self.read(self.limit + warmup + seconds)
+        self.by_round = {"images_per_cpu_s": found["images_per_cpu_s"]} if "images_per_cpu_s" in found else {}
+        return found["images_per_s"]
 
     def close(self):
         self.kill()
@@ -153,16 +169,31 @@ class Loaderbench:
     def __init__(self, loader, config, cpus):
         self.cpus, self.neighbour = cpus, loader.neighbour
         self.properties, self.by_round = {}, {}
+        more, self.values = VALUES.get(config["form"], ("", ""))
+        self.config = dict(config, pipeline=f"random_resized_crop({config['side']}) hflip {more}".rstrip(), values=self.values)
         self.command = [
             config["build"] / "bench/loaderbench", "--json", "-", "--threads", str(config["workers"]),
             "--batch", str(config["batch"]), "--daemon", config["build"] / "loaderd/loaderd",
-            "--pipeline", f"random_resized_crop({config['side']}) hflip", config["data"],
+            "--pipeline", self.config["pipeline"], config["data"],
         ]  # fmt: skip
+        if self.values:
+            self.command += ["--values", self.values]
         if loader.isa:
             self.command += ["--isa", loader.isa]
 
     def wait_started(self):
-        pass
+        """Checks a batch, in rows with structured samples."""
+        if not self.values:
+            return
+        config = json.dumps({key: value for key, value in self.config.items() if key != "build"})
+        done = subprocess.run(
+            [environment_python("torch"), "-W", "ignore", HERE / "feedcheck.py", config],
+            capture_output=True,
+            text=True,
+            env=client_environment(self.config["build"]),
+        )
+        if done.returncode:
+            raise Failure((done.stderr.strip() or "feedcheck.py failed").splitlines()[-1])
 
     def measure(self, warmup, seconds):
         with Neighbour(self.cpus[0], warmup, seconds) if self.neighbour else NoNeighbour() as neighbour:
@@ -182,6 +213,7 @@ class Loaderbench:
             "settings": f"private daemon, {row['threads']} threads, {row['isa']} kernels; what each does with time is in detail",
             "detail": row,
         }
+        self.by_round = {"images_per_cpu_s": 1e6 / (row["cpu_us"] + row["client_cpu_us"])}
         if self.neighbour:
             self.by_round["neighbour_cpus"] = neighbour.cpus_taken
         return row["images_per_s"]
@@ -260,14 +292,15 @@ class Loader:
 
 
 LOADERS = {
-    "loaderd": Loader("loaderd", FEEDS),
-    "loaderd-avx2": Loader("loaderd, AVX2", FEEDS, isa="avx2"),
-    "tf.data": Loader("tf.data", FEEDS, "tensorflow", "tfdata.py", variant="plain"),
-    "tf.data-antialias": Loader("tf.data, antialiased", FEEDS, "tensorflow", "tfdata.py", variant="antialias"),
+    "loaderd": Loader("loaderd", FEEDS + STRUCTURED),
+    "loaderd-avx2": Loader("loaderd, AVX2", FEEDS + STRUCTURED, isa="avx2"),
+    "tf.data": Loader("tf.data", FEEDS + STRUCTURED, "tensorflow", "tfdata.py", variant="plain"),
+    "tf.data-antialias": Loader("tf.data, antialiased", FEEDS + STRUCTURED, "tensorflow", "tfdata.py", variant="antialias"),
     "ffcv": Loader("FFCV", FEEDS, "ffcv", "ffcvdata.py"),
-    "dali": Loader("DALI", JPEG, "dali", "dalidata.py"),
-    "torch": Loader("PyTorch, decode_jpeg", FEEDS, "torch", "torchdata.py", variant="tensor"),
-    "torch-pillow": Loader("PyTorch, Pillow", JPEG, "torch", "torchdata.py", variant="pillow"),
+    "dali": Loader("DALI", JPEG + STRUCTURED, "dali", "dalidata.py"),
+    "torch": Loader("PyTorch, decode_jpeg", FEEDS + STRUCTURED, "torch", "torchdata.py", variant="tensor"),
+    "torch-codec": Loader("PyTorch, torchcodec", JPEG + STRUCTURED, "torch", "torchdata.py", variant="torchcodec"),
+    "torch-pillow": Loader("PyTorch, Pillow", JPEG + STRUCTURED, "torch", "torchdata.py", variant="pillow"),
     "spdl": Loader("SPDL", JPEG, "spdl", "spdldata.py"),
 }
 

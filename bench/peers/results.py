@@ -10,12 +10,17 @@ import statistics
 import against
 import stages
 
-# Targets of each row: (what, minimum). "best peer" is the fastest peer, a pair two loaders; judge() describes the others.
+BY_CPU = "images per CPU time"  # which other programs on the machine disturb less than images per second
+# Targets of each row: (what, minimum). "best peer" is the fastest peer; compare() has the others.
 TARGETS = {
     "short256": [("best peer", 5), ("AVX2", 0.6)],
     "short256-128": [("best peer", 5), ("AVX2", 0.6)],
     "original": [("best peer", 4), ("PyTorch", 8), ("AVX2", 0.6)],
     "raw": [("best peer", 5), ("AVX2", 0.6)],
+    "mask512": [("best peer", 5), (BY_CPU, 0), ("AVX2", 0)],
+    "mask2048": [("best peer", 5), (BY_CPU, 0), ("AVX2", 0)],
+    "boxes": [("best peer", 5), (BY_CPU, 0), ("AVX2", 0)],
+    "depth16": [("best peer", 4), (BY_CPU, 0), ("AVX2", 0)],
     "steadiness": [("batch sizes", 0.95), ("8 threads", 0.95), ("neighbour", 1)],
     "convert": [("verbatim", 0.25), ("verbatim, no index", 0), ("re-encoding", 1)],
 }
@@ -29,11 +34,11 @@ def summarise(results):
     return results
 
 
-def ratio(found, ours, other, share=1):
-    """Returns the median and range of the ratios of all rounds; measurements of a round are adjacent in time. share: factor of the other's rate."""
-    if not all(key in found and "median" in found[key] for key in (ours, other)):
+def ratio(found, ours, other, by="images_per_s"):
+    """Returns the median and range of the ratios of all rounds; measurements of a round are adjacent in time."""
+    if not all("median" in found.get(key, {}) and found[key].get(by) for key in (ours, other)):
         return None
-    rounds = [a / b / share for a, b in zip(found[ours]["images_per_s"], found[other]["images_per_s"])]
+    rounds = [a / b for a, b in zip(found[ours][by], found[other][by])]
     return {"of": found[ours]["name"], "against": found[other]["name"],
             "median": statistics.median(rounds), "min": min(rounds), "max": max(rounds)}  # fmt: skip
 
@@ -67,9 +72,9 @@ def normalized_ratio(found, ours, other, shares=None):
             "error": math.hypot(error_of(rounds), error_of(found[other]["images_per_s"]) / base)}  # fmt: skip
 
 
-def fastest(found, keys):
-    measured = [key for key in keys if "median" in found.get(key, {})]
-    return max(measured, key=lambda key: found[key]["median"]) if measured else None
+def fastest(found, keys, by="images_per_s"):
+    measured = [key for key in keys if "median" in found.get(key, {}) and found[key].get(by)]
+    return max(measured, key=lambda key: statistics.median(found[key][by])) if measured else None
 
 
 def peers(found):
@@ -94,6 +99,9 @@ def compare(row, what):
     found = row["loaders"]
     if what == "best peer":
         return ratio(found, "loaderd", fastest(found, peers(found)))
+    if what == BY_CPU:
+        by = "images_per_cpu_s"
+        return ratio(found, "loaderd", fastest(found, peers(found), by), by)
     if what == "PyTorch":
         return ratio(found, "loaderd", fastest(found, [key for key in found if key.startswith("torch")]))
     if what == "AVX2":
@@ -178,10 +186,10 @@ def loaders_table(row):
     level = normalize_by_round(row["loaders"]) if row["kind"] == "steadiness" else None
     # Ratios are loaderd's rate over a peer's, and the rate of loaderd's variants over its usual one.
     heading = {"feed": "loaderd against it", "steadiness": "against the first", "convert": ""}[row["kind"]]
-    lines = [f"| | images/s | range | {heading} |", "| --- | ---: | ---: | ---: |"]
+    lines = [f"| | images/s | range | {heading} | images per s of CPU |", "| --- | ---: | ---: | ---: | ---: |"]
     for key, result in row["loaders"].items():
         if "median" not in result:
-            lines.append(f"| {result['name']} | not measured: {result.get('error', 'no round')} | | |")
+            lines.append(f"| {result['name']} | not measured: {result.get('error', 'no round')} | | | |")
             continue
         pair = (base, key) if row["kind"] == "feed" else (key, base)
         compared = normalized_ratio(level, *pair) if level else ratio(row["loaders"], *pair)
@@ -189,6 +197,7 @@ def loaders_table(row):
         lines.append(
             f"| {result['name']} | {result['median']:,.0f} | {result['min']:,.0f} - {result['max']:,.0f} | "
             + (f"{against['median']:.2f} x |" if against else "|")
+            + (f" {statistics.median(result['images_per_cpu_s']):,.0f} |" if result.get("images_per_cpu_s") else " |")
         )
     return lines + [""]
 
@@ -214,7 +223,7 @@ def overview(rows):
             if "median" not in target:
                 lines.append(f"| {row['name']} | {target['what']} | not measured | | {target_text(target)} |")
                 continue
-            against = f" ({target['against']})" if target["what"] in ("best peer", "PyTorch") else ""
+            against = f" ({target['against']})" if target["what"] in ("best peer", BY_CPU, "PyTorch") else ""
             mark = "**" if is_missed(target) else ""
             error = f" ± {target['error']:.3f}" if "error" in target else ""
             lines.append(
@@ -239,7 +248,7 @@ def report(machine, rows):
         "",
         f"{machine['cpu']} ({machine['isa']}), {machine['cores_used']} of {machine['cores']} cores used, {machine['memory_gib']} GiB, "
         f"{machine['system']}. Medians of the rounds, loaders in turn; files in the page cache. Random-resized crop to 224 "
-        "(128 where that is said) and horizontal flip, uint8 batches. Ratios are medians of the rounds' ratios.",
+        "(or as the row says) and horizontal flip, uint8 batches. Ratios are medians of the rounds' ratios.",
         "",
         *(["Versions: " + ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) + ".", ""] if versions else []),
         *([] if alone else ["![images/s of every loader](peers.svg)", ""]),

@@ -9,9 +9,8 @@ import peer
 import tensorflow as tf
 
 config = peer.config()
-workers, side = config["workers"], config["side"]
+workers, side, form = config["workers"], config["side"], config["form"]
 antialias = config["variant"] == "antialias"
-raw = config["form"] == "raw"
 tf.config.threading.set_intra_op_parallelism_threads(workers)
 tf.config.threading.set_inter_op_parallelism_threads(workers)
 
@@ -28,37 +27,92 @@ def window(shape):
     return tf.stack([begin[0], begin[1], size[0], size[1]])
 
 
-def load(path, label):
+def cut(pixels, place):
+    y, x, height, width = tf.unstack(place)
+    return pixels[y : y + height, x : x + width]
+
+
+def decoded(data, place):
+    # The fast inverse transform is the op's default, and the fastest; named to make that explicit.
+    return tf.io.decode_and_crop_jpeg(data, place, channels=3, dct_method="INTEGER_FAST")
+
+
+def resized(pixels, mirror, dtype=tf.uint8, method="bilinear"):
+    pixels = tf.image.resize(pixels, (side, side), method=method, antialias=antialias and method == "bilinear")
+    if pixels.dtype != dtype:
+        pixels = tf.cast(tf.round(pixels) if antialias else pixels, dtype)
+    return tf.cond(mirror, lambda: tf.reverse(pixels, [1]), lambda: pixels)
+
+
+def coin():
+    return tf.random.uniform([]) < 0.5
+
+
+def load_class(path, label):
     data = tf.io.read_file(path)
-    if raw:
+    if form == "raw":
         # prepare.py: height and width as little-endian uint32, then the pixels.
         shape = tf.concat([tf.io.decode_raw(tf.strings.substr(data, 0, 8), tf.int32), [3]], 0)
-        y, x, height, width = tf.unstack(window(shape))
-        image = tf.reshape(tf.io.decode_raw(tf.strings.substr(data, 8, -1), tf.uint8), shape)
-        image = image[y : y + height, x : x + width]
+        image = cut(tf.reshape(tf.io.decode_raw(tf.strings.substr(data, 8, -1), tf.uint8), shape), window(shape))
         image.set_shape([None, None, 3])
     else:
-        # The fast inverse transform is the op's default, and the fastest; named to make that explicit.
-        image = tf.io.decode_and_crop_jpeg(
-            data, window(tf.io.extract_jpeg_shape(data)), channels=3, dct_method="INTEGER_FAST"
-        )
-    image = tf.image.resize(image, (side, side), method="bilinear", antialias=antialias)
-    image = tf.image.random_flip_left_right(image)
-    return tf.cast(tf.round(image) if antialias else image, tf.uint8), label
+        image = decoded(data, window(tf.io.extract_jpeg_shape(data)))
+    return resized(image, coin()), label
 
 
-paths, labels = peer.files(config["data"])
-options = tf.data.Options()
-options.threading.private_threadpool_size = workers
-options.threading.max_intra_op_parallelism = 1
-options.deterministic = False
-data = tf.data.Dataset.from_tensor_slices((paths, labels))
-data = data.shuffle(len(paths), reshuffle_each_iteration=True).repeat()
-data = data.map(load, num_parallel_calls=workers)
-data = data.batch(config["batch"], drop_remainder=True).prefetch(2).with_options(options)
+def load_sample(sample):
+    """Loads image and mask, depth, or boxes with classes; moves all of them alike."""
+    data = tf.io.read_file(sample["image"])
+    place, mirror = window(tf.io.extract_jpeg_shape(data)), coin()
+    made = {"image": resized(decoded(data, place), mirror)}
+    for name, dtype, method in (("mask", tf.uint8, "nearest"), ("depth", tf.uint16, "bilinear")):
+        if name in sample:
+            pixels = cut(tf.io.decode_png(tf.io.read_file(sample[name]), channels=1, dtype=dtype), place)
+            pixels.set_shape([None, None, 1])
+            made[name] = resized(pixels, mirror, dtype, method)
+    if "boxes" in sample:
+        made["boxes"], made["class"] = move_boxes(sample["boxes"], sample["class"], tf.cast(place, tf.float32), mirror)
+    return made
+
+
+def move_boxes(boxes, kinds, place, mirror):
+    y, x, height, width = tf.unstack(place)
+    boxes = (boxes - tf.stack([x, y, x, y])) * (side / tf.stack([width, height, width, height]))
+    boxes = tf.clip_by_value(boxes, 0, side)
+    left, top, right, bottom = tf.unstack(boxes, axis=1)
+    left, right = tf.where(mirror, side - right, left), tf.where(mirror, side - left, right)
+    kept = (right - left >= 1) & (bottom - top >= 1)
+    return tf.boolean_mask(tf.stack([left, top, right, bottom], 1), kept), tf.boolean_mask(kinds, kept)
+
+
+def columns(folder):
+    """Returns tensors of all samples, and what loads one."""
+    if form not in peer.STRUCTURED:
+        return peer.files(folder), load_class
+    found = peer.samples(folder, form)
+    if form == "boxes":
+        found["boxes"] = tf.ragged.constant(found["boxes"], tf.float32, ragged_rank=1, inner_shape=(4,))
+        found["class"] = tf.ragged.constant(found["class"], tf.int32)
+    return found, load_sample
+
+
+def batches(folder):
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = workers
+    options.threading.max_intra_op_parallelism = 1
+    options.deterministic = False
+    found, load = columns(folder)
+    data = tf.data.Dataset.from_tensor_slices(found)
+    data = data.shuffle(len(data), reshuffle_each_iteration=True).repeat()
+    data = data.map(load, num_parallel_calls=workers)
+    batch = data.ragged_batch if form == "boxes" else data.batch
+    data = batch(config["batch"], drop_remainder=True).prefetch(2).with_options(options)
+    for values in data:
+        yield values if form in peer.STRUCTURED else values[0]
+
 
 peer.serve(
-    (images for images, _ in data),
+    peer.checked(batches),
     "files; decode_and_crop_jpeg (INTEGER_FAST)" + " and antialiased" * antialias + " bilinear resize; "
     f"map with {workers} parallel calls in a private pool of {workers} threads, not deterministic, prefetch 2",
     tensorflow=tf.__version__,

@@ -1,18 +1,26 @@
-"""PyTorch's DataLoader with torchvision's v2 transforms, on decode_jpeg or on Pillow."""
+"""PyTorch's DataLoader with torchvision's v2 transforms, on torchvision.io, torchcodec or Pillow."""
 
 import peer
 import torch
 import torchloader
 import torchvision
+from importlib.metadata import version
 from PIL import __version__ as pillow
 
 config = peer.config()
-source = "raw pixels" if config["form"] == "raw" else "Pillow images" if config["variant"] == "pillow" else "decode_jpeg"
 torch.set_num_threads(1)
+
+
+def batches(folder):
+    for batch in torchloader.batches({**config, "data": folder}):
+        yield batch if isinstance(batch, dict) else batch[0]
+
+
 peer.serve(
-    (images for images, _ in torchloader.batches(config)),
-    f"DataLoader with {config['workers']} persistent worker processes, prefetch factor 2; v2 transforms on {source}",
+    peer.checked(batches),
+    f"DataLoader with {config['workers']} persistent worker processes, prefetch factor 2; v2 transforms on {torchloader.decoder(config).name}",
     torch=torch.__version__,
     torchvision=torchvision.__version__,
     pillow=pillow,
+    **({"torchcodec": version("torchcodec")} if config["variant"] == "torchcodec" else {}),
 )

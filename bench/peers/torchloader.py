@@ -4,8 +4,80 @@ import peer
 import numpy
 import torch
 from PIL import Image
-from torchvision.io import ImageReadMode, decode_jpeg, read_file
+from torchvision import tv_tensors
+from torchvision.io import ImageReadMode, decode_jpeg, decode_png, read_file
 from torchvision.transforms import v2
+
+
+class TorchvisionDecoder:
+    """Decodes files with torchvision.io, to tensors."""
+
+    name = "decode_jpeg and decode_png"
+
+    def image(self, path):
+        return decode_jpeg(read_file(path), mode=ImageReadMode.RGB)
+
+    def mask(self, path):
+        return decode_png(read_file(path), mode=ImageReadMode.GRAY)[0]
+
+    depth = mask
+
+
+class TorchcodecDecoder:
+    """Decodes files with torchcodec, to tensors."""
+
+    name = "torchcodec's decode_jpeg and decode_png"
+
+    def __init__(self):
+        from torchcodec import decoders
+
+        self.jpeg, self.png = decoders.decode_jpeg, decoders.decode_png
+
+    def image(self, path):
+        return self.jpeg(path, mode="RGB")
+
+    def mask(self, path):
+        return self.png(path, mode="GRAY")[0]
+
+    def depth(self, path):
+        return self.png(path, mode="GRAY", output_dtype=torch.uint16)[0]
+
+
+class PillowDecoder:
+    """Decodes files with Pillow, to its images; masks and depths to tensors."""
+
+    name = "Pillow images"
+
+    def image(self, path):
+        return Image.open(path).convert("RGB")
+
+    def mask(self, path):
+        return torch.from_numpy(numpy.array(Image.open(path)))
+
+    depth = mask
+
+
+class RawDecoder:
+    """Reads the pixels of prepare.py: height and width as little-endian uint32, then the pixels. The strides suit v2's uint8 kernels."""
+
+    name = "raw pixels"
+
+    def image(self, path):
+        height, width = numpy.fromfile(path, "<u4", 2)
+        pixels = numpy.fromfile(path, "u1", offset=8).reshape(height, width, 3)
+        return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+DECODERS = {"tensor": TorchvisionDecoder, "torchcodec": TorchcodecDecoder, "pillow": PillowDecoder}
+
+
+def decoder(config):
+    return RawDecoder() if config.get("form") == "raw" else DECODERS[config.get("variant", "tensor")]()
+
+
+def crop(config, pillow):
+    steps = [v2.RandomResizedCrop(config["side"], scale=config.get("scale", (0.08, 1)), antialias=True), v2.RandomHorizontalFlip()]
+    return steps + ([v2.PILToTensor()] if pillow else [])
 
 
 class Files(torch.utils.data.Dataset):
@@ -13,35 +85,74 @@ class Files(torch.utils.data.Dataset):
 
     def __init__(self, config):
         self.paths, self.labels = peer.files(config["data"])
-        self.pillow, self.raw = config.get("variant") == "pillow", config.get("form") == "raw"
-        self.transform = v2.Compose(
-            [v2.RandomResizedCrop(config["side"], scale=config.get("scale", (0.08, 1)), antialias=True), v2.RandomHorizontalFlip()]
-            + ([v2.PILToTensor()] if self.pillow and not self.raw else [])
-        )
+        self.decoder = decoder(config)
+        self.transform = v2.Compose(crop(config, isinstance(self.decoder, PillowDecoder)))
 
     def __len__(self):
         # Long epochs, so that the pause between epochs does not matter.
         return len(self.paths) * peer.EPOCH_REPEAT
 
-    def image(self, path):
-        if self.raw:
-            # prepare.py: height and width as little-endian uint32, then the pixels. The strides suit v2's uint8 kernels.
-            height, width = numpy.fromfile(path, "<u4", 2)
-            pixels = numpy.fromfile(path, "u1", offset=8).reshape(height, width, 3)
-            return torch.from_numpy(pixels).permute(2, 0, 1)
-        if self.pillow:
-            return Image.open(path).convert("RGB")
-        return decode_jpeg(read_file(path), mode=ImageReadMode.RGB)
-
     def __getitem__(self, index):
         index %= len(self.paths)
-        return self.transform(self.image(self.paths[index])), self.labels[index]
+        return self.transform(self.decoder.image(self.paths[index])), self.labels[index]
+
+
+class Samples(torch.utils.data.Dataset):
+    """Structured samples, dictionaries of tensors. config: data, side, form and variant."""
+
+    def __init__(self, config):
+        columns = peer.samples(config["data"], config["form"])
+        self.paths = {name: columns[name] for name in ("image", "mask", "depth") if name in columns}
+        # Arrays, not lists: reading them does not copy pages of the worker processes.
+        self.rows = {name: [torch.tensor(rows) for rows in columns[name]] for name in ("boxes", "class") if name in columns}
+        self.decoder = decoder(config)
+        sanitize = [v2.SanitizeBoundingBoxes(labels_getter=lambda sample: sample["class"])] if self.rows else []
+        self.transform = v2.Compose(crop(config, isinstance(self.decoder, PillowDecoder)) + sanitize)
+
+    def __len__(self):
+        return len(self.paths["image"]) * peer.EPOCH_REPEAT
+
+    def __getitem__(self, index):
+        index %= len(self.paths["image"])
+        image = self.decoder.image(self.paths["image"][index])
+        sample = {"image": image if isinstance(image, Image.Image) else tv_tensors.Image(image)}
+        if "mask" in self.paths:
+            sample["mask"] = tv_tensors.Mask(self.decoder.mask(self.paths["mask"][index]))
+        if "depth" in self.paths:
+            # PyTorch resizes no uint16.
+            sample["depth"] = tv_tensors.Image(self.decoder.depth(self.paths["depth"][index]).to(torch.float32))
+        if self.rows:
+            size = (image.height, image.width) if isinstance(image, Image.Image) else tuple(image.shape[-2:])
+            boxes = self.rows["boxes"][index].reshape(-1, 4)
+            sample["boxes"] = tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=size)
+            sample["class"] = self.rows["class"][index].to(torch.int64)
+        sample = self.transform(sample)
+        if "depth" in sample:
+            sample["depth"] = sample["depth"].round_().to(torch.uint16)
+        return sample
+
+
+def collate(samples):
+    """Makes a batch. The rows of boxes go from process to process as one tensor with the number of each sample's, which is faster than a tensor for each."""
+    batch = {name: torch.stack([sample[name] for sample in samples]) for name in ("image", "mask", "depth") if name in samples[0]}
+    for name in ("boxes", "class"):
+        if name in samples[0]:
+            rows = [sample[name] for sample in samples]
+            batch[name] = (torch.cat(rows), [len(part) for part in rows])
+    return batch
+
+
+def split_rows(batch):
+    return {name: list(value[0].split(value[1])) if isinstance(value, tuple) else value for name, value in batch.items()}
 
 
 def batches(config, **more):
-    """Yields (images [n][3][side][side] of bytes, labels [n]) without end."""
+    """Yields (images [n][3][side][side] of bytes, labels [n]) without end, or dictionaries of structured samples."""
+    structured = "form" in config and config["form"] in peer.STRUCTURED
+    if structured:
+        more["collate_fn"] = collate
     loader = torch.utils.data.DataLoader(
-        Files(config),
+        Samples(config) if structured else Files(config),
         batch_size=config["batch"],
         shuffle=True,
         drop_last=True,
@@ -51,4 +162,4 @@ def batches(config, **more):
         **more,
     )
     while True:
-        yield from loader
+        yield from map(split_rows, loader) if structured else loader
