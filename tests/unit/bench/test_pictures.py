@@ -87,6 +87,16 @@ class Rows(unittest.TestCase):
         self.assertIn("at least 5 x: **missed**", text)
         self.assertIn("**4.99 x**", results.overview([row]))
 
+    def test_cpu_time_has_a_best_peer_of_its_own(self):
+        # The fastest peer takes the most CPU time.
+        row = feed_row("mask512", {"loaderd": [600, 600], "dali": [100, 100], "torch": [50, 50]})
+        for key, value in (("loaderd", 40), ("dali", 2), ("torch", 4)):
+            row["loaders"][key]["images_per_cpu_s"] = [value, value]
+        targets = {target["what"]: target for target in results.judge(row)["targets"]}
+        self.assertEqual((targets["best peer"]["against"], targets["best peer"]["median"]), ("dali", 6))
+        self.assertEqual((targets[results.BY_CPU]["against"], targets[results.BY_CPU]["median"]), ("torch", 10))
+        self.assertIn("| torch | 50 | 50 - 50 | 12.00 x | 4 |", results.table(row))
+
     def test_failed_peer_is_named(self):
         row = feed_row("raw", {"loaderd": [500], "ffcv": [100]})
         row["loaders"]["dali"] = {"name": "DALI", "peer": True, "images_per_s": [], "error": "not installed"}
