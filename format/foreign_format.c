@@ -10,6 +10,9 @@
 #define OF_CIFAR                                                                                   \
 	"if it is of CIFAR, \"python -m loaderd.convert\" with its name writes a "                 \
 	"dataset from it; else loaderd.Writer does, from Python"
+#define FROM_MATLAB                                                                                \
+	"scipy.io.loadmat() in Python reads it: write its labels to a CSV with the columns path "  \
+	"and label, or its images with loaderd.Writer"
 #define ARCHIVES                                                                                   \
 	"give it to packimg convert as a SRC, with --class-from archive where each is a class"
 
@@ -33,7 +36,7 @@ static const struct row {
 	{{"an LMDB database", TO_TAR}, "\xde\xc0\xef\xbe", 4, 16, {".mdb", ".lmdb"}},
 	{{"an SQLite database", TO_TAR}, "SQLite format 3", 16, 0, {".sqlite", ".db"}},
 	{{"a RecordIO file", TO_TAR}, "\x0a\x23\xd7\xce", 4, 0, {".rec"}},
-	{{"a MATLAB file", TO_TAR}, "MATLAB 5.0 MAT-file", 19, 0, {".mat"}},
+	{{"a MATLAB file", FROM_MATLAB}, "MATLAB 5.0 MAT-file", 19, 0, {".mat"}},
 	{{"an idx file, as of MNIST",
 	  "give the file of the images to packimg convert, which finds the labels beside it"},
 	 "\0\0\x08",

@@ -121,6 +121,20 @@ class PackimgInputs(PackimgTest):
         self.assertEqual(self.convert("flat", "-o", "out.pimg", "--force")["notes"],
                          ['no image has a label, and metadata.jsonl was not read: "python -m loaderd.convert" with the folder\'s name reads Hugging Face\'s metadata.jsonl'])
 
+    def test_labels_beside_images(self):
+        """Files that hold the labels and were not read are named where classes lack, or are train and test alone."""
+        for name in ("cars/cars_train/0.jpg", "dogs/train/0.jpg", "dogs/test/1.jpg"):
+            self.put(name)
+        self.put("cars/devkit/cars_train_annos.mat", "MATLAB 5.0 MAT-file")
+        for source, what in (("cars", "all images are of one class"), ("cars/cars_train", "no image has a label")):
+            if source != "cars":
+                (self.dir / "cars/devkit/cars_train_annos.mat").rename(self.dir / "cars/cars_train/cars_train_annos.mat")
+            said = " ".join(self.convert(source, "-o", "out.pimg", "--force")["notes"])
+            self.assertRegex(said, f"{what}, and (devkit/)?cars_train_annos.mat was not read: it is a MATLAB file; scipy.io.loadmat\\(\\) in Python reads it")
+        self.put("dogs/labels.csv", "id,breed\n0,pug\n")
+        notes = self.convert("dogs", "-o", "out.pimg", "--force")["notes"]
+        self.assertEqual(notes, ["test (1 image) and train (1) are classes, and labels.csv was not read: --manifest FILE takes labels from a table; --split folders makes each a dataset"])
+
     def test_tars_in_a_tar(self):
         """ILSVRC2012_img_train.tar as it is: each tar in it is a class, and its images are read in place."""
         for name in ("n01", "n02"):

@@ -3,6 +3,7 @@
  * option that overrides it.
  */
 #include "format/base/text/number.h"
+#include "format/foreign_format.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/convert/convert.h"
 
@@ -58,9 +59,22 @@ static char *parts_text(const struct class_rule *rule)
 	return text;
 }
 
+/* Returns the first table that was ignored, such as metadata.csv; NULL if there is none. */
+static const char *ignored_table(const struct ignored_files *ignored)
+{
+	static const char *const endings[] = {".csv", ".tsv", ".jsonl"};
+	uint32_t number;
+
+	for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
+		if (!name_table_find(&ignored->kind_names, endings[i], &number))
+			return ignored->kinds[number].first;
+	return NULL;
+}
+
 static int note_parts(struct convert *convert)
 {
 	const struct class_rule *rule = &convert->class_rule;
+	const char *table = ignored_table(&convert->ignored);
 	char *text = parts_text(rule);
 	int r;
 
@@ -72,6 +86,12 @@ static int note_parts(struct convert *convert)
 			"%s are in one dataset, whose classes are the folders inside them; --split "
 			"folders makes each a dataset, --class-from top a class",
 			text);
+	else if (table)
+		r = string_list_add_format(
+			&convert->notes,
+			"%s are classes, and %s was not read: --manifest FILE takes labels from a "
+			"table; --split folders makes each a dataset",
+			text, table);
 	else
 		r = string_list_add_format(&convert->notes,
 					   "%s are classes; --split folders makes each a dataset",
@@ -157,41 +177,66 @@ static int note_cls(struct convert *convert)
 		ignored->kinds[number].files == 1 ? " was" : "s were");
 }
 
-/* Returns the first table that was ignored, such as metadata.csv; NULL if there is none. */
-static const char *ignored_table(const struct ignored_files *ignored)
+/* Returns the format of the first ignored file of a known one, and sets its name; or NULL. */
+static const struct foreign *ignored_foreign(const struct ignored_files *ignored,
+					     const char **ret_name)
 {
-	static const char *const endings[] = {".csv", ".tsv", ".jsonl"};
-	uint32_t number;
+	for (uint32_t i = 0; i < ignored->kind_names.count; i++) {
+		const struct foreign *foreign = foreign_format_of_name(ignored->kinds[i].first);
 
-	for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
-		if (!name_table_find(&ignored->kind_names, endings[i], &number))
-			return ignored->kinds[number].first;
+		*ret_name = ignored->kinds[i].first;
+		if (foreign && !foreign->is_source)
+			return foreign;
+	}
 	return NULL;
 }
 
-/* Adds a note that no sample has a class, unless that was requested. */
-static int note_no_class(struct convert *convert)
+/*
+ * Adds a note on a file that was not read and may hold the labels. `lack` says why they are
+ * missed. *ret_added: there is such a file.
+ */
+static int note_unread_labels(struct convert *convert, const char *lack, bool *ret_added)
 {
-	const struct catalog *catalog = &convert->catalog;
-	const char *table = ignored_table(&convert->ignored);
+	const char *table = ignored_table(&convert->ignored), *name = NULL;
+	const struct foreign *foreign = ignored_foreign(&convert->ignored, &name);
 
-	if (catalog->class_count || catalog->label_field || !catalog->count ||
-	    convert->options.source.class_from == CLASS_NONE)
-		return 0;
+	*ret_added = table || foreign;
 	if (table && text_ends_with(table, ".jsonl"))
 		return string_list_add_format(
 			&convert->notes,
-			"no image has a label, and %s was not read: \"python -m loaderd.convert\" "
-			"with the folder's name reads Hugging Face's metadata.jsonl",
-			table);
+			"%s, and %s was not read: \"python -m loaderd.convert\" with the folder's "
+			"name reads Hugging Face's metadata.jsonl",
+			lack, table);
 	if (table)
 		return string_list_add_format(
 			&convert->notes,
-			"no image has a label, and %s was not read: --manifest FILE takes labels "
-			"from a table with the columns path and label",
-			table);
-	if (convert->class_rule.from == CLASS_NONE)
+			"%s, and %s was not read: --manifest FILE takes labels from a table with "
+			"the columns path and label",
+			lack, table);
+	if (foreign)
+		return string_list_add_format(&convert->notes,
+					      "%s, and %s was not read: it is %s; %s", lack, name,
+					      foreign->what, foreign->remedy);
+	return 0;
+}
+
+/*
+ * Adds a note that no sample has a class, or that all have one of a folder and another file may
+ * hold labels, unless that was requested.
+ */
+static int note_no_class(struct convert *convert)
+{
+	const struct catalog *catalog = &convert->catalog;
+	bool is_one = catalog->class_count == 1 && convert->class_rule.from == CLASS_AUTO;
+	bool added;
+
+	if ((catalog->class_count && !is_one) || catalog->label_field || !catalog->count ||
+	    convert->options.source.class_from == CLASS_NONE)
 		return 0;
+	int r = note_unread_labels(
+		convert, is_one ? "all images are of one class" : "no image has a label", &added);
+	if (r || added || is_one || convert->class_rule.from == CLASS_NONE)
+		return r;
 	return string_list_add_format(
 		&convert->notes,
 		"no image has a class: classes come from folders, of which each class has one, "
