@@ -426,6 +426,13 @@ class Convert(ImagesTest):
             self.assertEqual(len(masks), 1, source)
             with pillow.open(masks[0]) as opened:
                 self.assertTrue((numpy.asarray(opened) == indices).all(), source)
+        objects = masked("voc/JPEGImages/0.jpg", "voc/SegmentationObject/0.png") + 1  # beside the mask of classes
+        pillow.fromarray(objects, "P").save(self.dir / "voc/SegmentationObject/0.png")
+        self.convert("voc")
+        packimg("extract", "-q", self.dir / "out.pimg", "-o", self.dir / "both")
+        for name, wanted in (("mask", objects - 1), ("instances", objects)):
+            with pillow.open(next((self.dir / "both").rglob(f"*{name}*"))) as opened:
+                self.assertTrue((numpy.asarray(opened) == wanted).all(), name)
         self.put("ade/images/training/1.jpg", self.jpegs[1])
         self.assertIn("1 of 2 images have no mask, the first ", self.convert("ade"))
         self.put("ade/annotations/training/1.png", b"\x89PNG\r\n\x1a\n")

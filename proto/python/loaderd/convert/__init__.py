@@ -27,7 +27,7 @@ _COLUMNS = ("image", "label", "key")
 
 SOURCES: Sequence[Source] = (
     Source("coco", "COCO's annotations with their images, a folder or a .json: boxes, classes, keypoints, captions", _coco.recognises, _coco.parts),
-    Source("voc", "Pascal VOC, a folder: boxes, classes, masks (with Pillow)", _voc.recognises, _voc.parts),
+    Source("voc", "Pascal VOC, a folder: boxes, classes, masks of classes and of instances (with Pillow)", _voc.recognises, _voc.parts),
     Source("yolo", "YOLO's images/ and labels/: boxes, classes, polygons, keypoints", _yolo.recognises, _yolo.parts),
     Source("masks", "folders of images and of masks, such as ADE20K and Cityscapes (needs Pillow)", _masks.recognises, _masks.parts),
     Source("celeba", "CelebA's lists with its images, a folder: attributes, identities, landmarks", _celeba.recognises, _celeba.parts),

@@ -1,4 +1,4 @@
-"""Pascal VOC: boxes and classes from Annotations/, masks from SegmentationClass/ (http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/)."""
+"""Pascal VOC: boxes and classes from Annotations/, masks from SegmentationClass/ and SegmentationObject/ (http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/)."""
 
 from pathlib import Path
 from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Optional, Sequence
@@ -9,6 +9,7 @@ from ._part import IMAGE_SUFFIXES, Choice, Field, Part, Refusal, read_text
 _SPLITS = ("train", "val", "test")
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _FLAGS = ("difficult", "truncated")
+_MASKS = {"mask": "SegmentationClass", "instances": "SegmentationObject"}  # folders of masks, by the value that they become
 
 
 def _top(path: Path) -> Optional[Path]:
@@ -67,15 +68,14 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
     images = _images(top)
     splits = _listed(top, images)
     classes = sorted({item["name"] for names in splits.values() for name in names for item in objects(top / "Annotations" / f"{name}.xml")})
-    has_masks = (top / "SegmentationClass").is_dir()
+    masks = {value: top / folder for value, folder in _MASKS.items() if (top / folder).is_dir()}
     fields = [
         Field("image", "image", "image u8[h,w,3]"), Field("key", "key", "key"), Field("boxes", "boxes", "boxes(image) f32[*,4] xyxy"),
         Field("class", "class", "class(boxes) i32[*]"), *(Field(flag, flag, "value(boxes) u8[*]") for flag in _FLAGS),
     ]  # fmt: skip
-    if has_masks:
-        fields.append(Field("mask", "mask", "mask(image) u8[h,w] sparse"))
+    fields += [Field(value, value, "mask(image) u8[h,w] sparse") for value in masks]
     annotated = {path.stem for path in (top / "Annotations").glob("*.xml")}
-    return [Part(split, fields, _reader(top, images, names, classes, has_masks), classes, _notes(names, annotated)) for split, names in splits.items()]
+    return [Part(split, fields, _reader(top, images, names, classes, masks), classes, _notes(names, annotated)) for split, names in splits.items()]
 
 
 def _notes(names: Sequence[str], annotated: AbstractSet[str]) -> List[str]:
@@ -86,20 +86,20 @@ def _notes(names: Sequence[str], annotated: AbstractSet[str]) -> List[str]:
     return notes
 
 
-def _reader(top: Path, images: Mapping[str, Path], names: Sequence[str], classes: Sequence[str], has_masks: bool) -> Any:
+def _reader(top: Path, images: Mapping[str, Path], names: Sequence[str], classes: Sequence[str], masks: Mapping[str, Path]) -> Any:
     numbers = {name: number for number, name in enumerate(classes)}
 
     def rows() -> Iterator[Mapping[str, Any]]:
         for name in names:
             found = objects(top / "Annotations" / f"{name}.xml")
-            mask = top / "SegmentationClass" / f"{name}.png"
+            files = {value: folder / f"{name}.png" for value, folder in masks.items()}
             yield {
                 "image": images.get(name, top / "JPEGImages" / f"{name}.jpg"),
                 "key": name,
                 "boxes": [item["box"] for item in found],
                 "class": [numbers[item["name"]] for item in found],
                 **{flag: [item[flag] for item in found] for flag in _FLAGS},
-                "mask": mask if has_masks and mask.is_file() else None,
+                **{value: file if file.is_file() else None for value, file in files.items()},
             }
 
     return rows
