@@ -67,6 +67,8 @@ class PackimgInputs(PackimgTest):
         self.assertIn("the images look like those of CelebA (list_attr_celeba.txt), whose folders are no classes: \"python -m loaderd.convert\"", self.stderr)
         self.packimg("convert", "-q", "celeba/list_attr_celeba.txt", "-o", "no.pimg", rc=2)
         self.assertIn("by its name it is CelebA's attributes: \"python -m loaderd.convert\" with the name of the dataset's folder", self.stderr)
+        self.packimg("convert", "-q", "celeba", "--manifest", "celeba/list_attr_celeba.txt", "-o", "no.pimg", rc=2)
+        self.assertIn("celeba/list_attr_celeba.txt: by its name it is CelebA's attributes", self.stderr)
         self.put("list_eval_partition.txt", "celeba/img_align_celeba/000001.jpg 0\n")
         self.packimg("convert", "-q", "list_eval_partition.txt", "-o", "no.pimg", rc=2)
         self.assertEqual(self.convert("list_eval_partition.txt", "--format", "manifest", "-o", "out.pimg")["classes"], 1)

@@ -196,8 +196,12 @@ static int find_kind(const struct blob_store *blobs, const char *path,
 		*ret_kind = name_is_manifest(path) ? SOURCE_MANIFEST : SOURCE_ARCHIVE;
 		return 0;
 	}
+	if (S_ISDIR(status.st_mode) && options->manifest) {
+		*ret_kind = SOURCE_MANIFEST;
+		return check_known(options->manifest, error);
+	}
 	if (S_ISDIR(status.st_mode))
-		*ret_kind = options->manifest ? SOURCE_MANIFEST : SOURCE_FOLDER;
+		*ret_kind = SOURCE_FOLDER;
 	else if (source_name_is_image(path))
 		*ret_kind = SOURCE_FOLDER;
 	else if (name_is_manifest(path)) {
