@@ -239,7 +239,7 @@ int config_cpus(const struct config *config, struct cpus *ret_cpus, struct confi
 }
 
 /* Sets the nice value of one user, replacing an earlier one. */
-static int set_nice_of(struct config_nice *nice, uint32_t uid, int value)
+static int set_user_nice(struct config_nice *nice, uint32_t uid, int value)
 {
 	unsigned i = 0;
 	while (i < nice->named && nice->users[i].uid != uid)
@@ -267,7 +267,7 @@ static int set_nice_word(struct config_nice *nice, const char *word)
 		return -EINVAL;
 	const int signed_value = minus ? -(int)value : (int)value;
 	if (colon)
-		return set_nice_of(nice, (uint32_t)uid, signed_value);
+		return set_user_nice(nice, (uint32_t)uid, signed_value);
 	nice->default_nice = signed_value;
 	nice->given = true;
 	return 0;

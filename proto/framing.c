@@ -91,7 +91,7 @@ void frame_reader_deinit(struct frame_reader *reader)
  * Makes room for at least one more byte, at most `wanted` in all. Memory grows with the bytes
  * received, not with the announced length.
  */
-static int grow(struct frame_reader *reader, size_t wanted)
+static int grow_buffer(struct frame_reader *reader, size_t wanted)
 {
 	if (reader->size < reader->capacity)
 		return 0;
@@ -179,7 +179,7 @@ int frame_receive(struct frame_reader *reader, int socket, const uint8_t **ret_d
 				return 1;
 			}
 		}
-		int r = grow(reader, whole);
+		int r = grow_buffer(reader, whole);
 		if (r < 0)
 			return r;
 		size_t room = reader->capacity - reader->size;

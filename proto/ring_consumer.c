@@ -47,7 +47,7 @@ static void read_pages(const void *memory, size_t size)
  * Allocates every page at the client's expense: the daemon refuses a ring with holes. Linux before
  * 5.14 cannot do this in one call.
  */
-static int provide(void *memory, size_t size)
+static int provide_pages(void *memory, size_t size)
 {
 	(void)madvise(memory, size, MADV_HUGEPAGE);
 	if (madvise(memory, size, MADV_POPULATE_READ) == 0)
@@ -82,9 +82,9 @@ int ring_consumer_map(struct ring_consumer *consumer, int ring_fd, int ack_fd,
 	int r = ack == MAP_FAILED ? -errno : 0;
 	if (r == 0) {
 		consumer->ack = ack;
-		r = provide(ack, RING_ACK_SIZE);
+		r = provide_pages(ack, RING_ACK_SIZE);
 	}
-	r = r ?: provide(ring, (size_t)ring_file);
+	r = r ?: provide_pages(ring, (size_t)ring_file);
 	if (r == 0 && mapping == RING_MAP_OWN)
 		r = own_pages_init(&consumer->own, ring_fd, (size_t)ring_file, RING_ALIGN);
 	if (r < 0)

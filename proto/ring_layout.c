@@ -84,7 +84,7 @@ static struct ring_section field_section(uint32_t type, uint32_t room, uint64_t 
 	return section;
 }
 
-static struct ring_section dense(uint8_t element, uint64_t stride, uint64_t samples)
+static struct ring_section dense_section(uint8_t element, uint64_t stride, uint64_t samples)
 {
 	return (struct ring_section){
 		.room = samples * stride, .element = element, .kind = RING_DENSE, .stride = stride};
@@ -100,9 +100,9 @@ void ring_geometry_init(struct ring_geometry *geometry, uint32_t slots, uint32_t
 		.section_count = RING_FIRST_FIELD,
 		.sections = {
 			[RING_IMAGES] = {.room = image_bytes, .kind = RING_DENSE},
-			[RING_LABELS] = dense(RING_I32, sizeof(int32_t), batch_size_max),
-			[RING_SAMPLES] = dense(RING_U64, sizeof(uint64_t), batch_size_max),
-			[RING_FLAGS] = dense(RING_U8, 1, batch_size_max),
+			[RING_LABELS] = dense_section(RING_I32, sizeof(int32_t), batch_size_max),
+			[RING_SAMPLES] = dense_section(RING_U64, sizeof(uint64_t), batch_size_max),
+			[RING_FLAGS] = dense_section(RING_U8, 1, batch_size_max),
 		}};
 }
 
@@ -186,7 +186,7 @@ static bool within_limits(const struct ring_geometry *layout)
  * Appends a section to a slot, whose size so far is *end. Cannot overflow, given the limits that
  * ring_lay_out() checks.
  */
-static void place(struct ring_section *section, uint64_t *end, uint64_t align)
+static void place_section(struct ring_section *section, uint64_t *end, uint64_t align)
 {
 	section->offset = round_up(*end, align);
 	*end = section->offset + section->room;
@@ -200,10 +200,10 @@ int ring_lay_out(const struct ring_geometry *geometry, struct ring_geometry *ret
 		return -EINVAL;
 	for (uint32_t i = 0; i < layout.section_count; i++)
 		if (layout.sections[i].stride != 0)
-			place(&layout.sections[i], &end, SECTION_ALIGN);
+			place_section(&layout.sections[i], &end, SECTION_ALIGN);
 	for (uint32_t i = 0; i < layout.section_count; i++)
 		if (layout.sections[i].stride == 0)
-			place(&layout.sections[i], &end, RING_ALIGN);
+			place_section(&layout.sections[i], &end, RING_ALIGN);
 	layout.slot_size = round_up(end, RING_ALIGN);
 	*ret_layout = layout;
 	return 0;

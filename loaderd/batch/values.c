@@ -399,8 +399,8 @@ static int move_rows(const struct value *value, const struct value_origin *origi
 }
 
 /* Sets the message for an error of put_field() or copy_boxes(). */
-static void explain(int r, const struct value_origin *origin, const struct value *value,
-		    const struct packimg_value *stored, struct packimg_error *error)
+static void explain_value(int r, const struct value_origin *origin, const struct value *value,
+			  const struct packimg_value *stored, struct packimg_error *error)
 {
 	const unsigned long long index = origin->sample->index;
 	const char *name = value_name(value, origin->dataset);
@@ -486,15 +486,16 @@ int values_crop_boxes(const struct value_table *values, const struct value_origi
  * Sets keep to a byte for each of a sample's boxes, 0 for those that the pipeline drops. Returns
  * -ENODATA if there is no image that they could leave.
  */
-static int sanitize(const struct value *boxes, const struct value_origin *origin,
-		    const uint8_t **ret_keep, size_t *ret_count, struct packimg_error *error)
+static int find_dropped_boxes(const struct value *boxes, const struct value_origin *origin,
+			      const uint8_t **ret_keep, size_t *ret_count,
+			      struct packimg_error *error)
 {
 	struct packimg_value stored = {0};
 	uint32_t width, height;
 	float *rows;
 	int r = copy_boxes(boxes, origin, origin->box_bytes, 1, &stored, &rows);
 	if (r < 0) {
-		explain(r, origin, boxes, &stored, error);
+		explain_value(r, origin, boxes, &stored, error);
 		return r;
 	}
 	size_t count = stored.size / boxes->row;
@@ -530,7 +531,7 @@ static int drop_boxes(const struct value_table *values, uint32_t b,
 	const struct value *boxes = &values->boxes[b];
 	const uint8_t *keep;
 	size_t count;
-	int r = sanitize(boxes, origin, &keep, &count, error);
+	int r = find_dropped_boxes(boxes, origin, &keep, &count, error);
 	if (r < 0)
 		return r == -ENODATA ? 0 : r;
 	for (uint32_t v = 0; v < values->count; v++) {
@@ -591,7 +592,7 @@ int values_put(const struct value_table *values, const struct value_origin *orig
 		if (moved < 0)
 			return moved;
 		if (r < 0) {
-			explain(r, origin, value, &stored, error);
+			explain_value(r, origin, value, &stored, error);
 			return r == -ERANGE ? -EBADMSG : r;
 		}
 		if (value->boxes)

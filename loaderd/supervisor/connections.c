@@ -28,7 +28,7 @@ static size_t pack_error(struct worker_manager *manager, uid_t uid, int code, co
 }
 
 /* Returns the number of this user's connections, including closed ones with unread replies. */
-static unsigned own_connections(const struct worker_manager *manager, const struct user *user)
+static unsigned count_connections(const struct worker_manager *manager, const struct user *user)
 {
 	unsigned own = unread_count(&manager->unread, user->uid);
 	for (const struct worker *worker = user->workers; worker; worker = worker->next)
@@ -93,7 +93,7 @@ static bool manager_evict_connection(struct worker_manager *manager, struct user
 
 static bool may_connect(struct worker_manager *manager, struct user *user)
 {
-	if (own_connections(manager, user) >= manager->connections_per_user_max)
+	if (count_connections(manager, user) >= manager->connections_per_user_max)
 		return false;
 	return manager_loose_connections(manager) < manager->connections_max ||
 	       manager_evict_connection(manager, user);
@@ -350,7 +350,7 @@ static void refuse_connection(const struct worker *worker, int fd)
 {
 	struct worker_manager *manager = worker->manager;
 	const uid_t uid = worker->user->uid;
-	if (own_connections(manager, worker->user) < manager->connections_per_user_max &&
+	if (count_connections(manager, worker->user) < manager->connections_per_user_max &&
 	    worker->pending_count < manager->pending_per_worker_max)
 		manager_reject(manager, uid, fd, EDQUOT,
 			       "the service is short of descriptors for connections, and no other "

@@ -353,7 +353,7 @@ int sandbox_prepare(struct config_error *error)
 }
 
 /* Lowers a resource limit; a lower one stays. */
-static int lower(__rlimit_resource_t resource, const struct rlimit *most)
+static int lower_limit(__rlimit_resource_t resource, const struct rlimit *most)
 {
 	struct rlimit now;
 	if (getrlimit(resource, &now) < 0)
@@ -376,8 +376,9 @@ static int limit_resources(const struct sandbox_limits *limits)
 	enum { STACK = 8 << 20 };
 	const struct rlimit memory = {limits->memory, limits->memory}, stack = {STACK, STACK};
 	const struct rlimit threads = {limits->threads, limits->threads};
-	if ((!SANITIZED && (lower(RLIMIT_DATA, &memory) < 0 || lower(RLIMIT_STACK, &stack) < 0)) ||
-	    (counted_alone && lower(RLIMIT_NPROC, &threads) < 0))
+	if ((!SANITIZED &&
+	     (lower_limit(RLIMIT_DATA, &memory) < 0 || lower_limit(RLIMIT_STACK, &stack) < 0)) ||
+	    (counted_alone && lower_limit(RLIMIT_NPROC, &threads) < 0))
 		return -errno;
 	return 0;
 }

@@ -15,7 +15,7 @@ enum {
 	FEEDS_LISTED = 1024
 }; /* FEEDS_LISTED: the maximum of [limits] feeds_per_user */
 
-static void cut(char capacity[STATUS_TEXT_MAX], const char *text)
+static void cut_text(char capacity[STATUS_TEXT_MAX], const char *text)
 {
 	size_t length = strnlen(text, STATUS_TEXT_MAX - 1);
 	memset(capacity, 0, STATUS_TEXT_MAX);
@@ -42,9 +42,9 @@ static void publish_feed(const struct session *session, struct status_feed *feed
 		.slots_held = b.slots_held,
 	};
 	memcpy(feed->stage_ns, b.stage_ns, sizeof(feed->stage_ns));
-	cut(feed->name, session->feed->name);
-	cut(feed->dataset, session->feed->dataset->path);
-	cut(feed->pipeline, session->feed->pipeline);
+	cut_text(feed->name, session->feed->name);
+	cut_text(feed->dataset, session->feed->dataset->path);
+	cut_text(feed->pipeline, session->feed->pipeline);
 }
 
 /*

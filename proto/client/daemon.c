@@ -109,7 +109,7 @@ static void unlist_daemon(struct feed_daemon *daemon)
 }
 
 /* Call with the lock held. */
-static struct feed_daemon *find(const char *socket)
+static struct feed_daemon *find_daemon(const char *socket)
 {
 	struct feed_daemon *daemon = daemons;
 	while (daemon && strcmp(daemon->socket, socket) != 0)
@@ -232,7 +232,7 @@ static int keep_environment(struct texts *to)
 }
 
 /* Returns a NULL-terminated array of pointers to the strings; the caller frees the array. */
-static char **extract(const struct texts *texts)
+static char **extract_daemon(const struct texts *texts)
 {
 	char **all = calloc(argz_count(texts->text, texts->size) + 1, sizeof(*all));
 	if (all)
@@ -240,10 +240,10 @@ static char **extract(const struct texts *texts)
 	return all;
 }
 
-static int spawn(struct feed_daemon *daemon, int lifeline_child)
+static int spawn_daemon(struct feed_daemon *daemon, int lifeline_child)
 {
-	char **arguments = extract(&daemon->arguments),
-	     **environment = extract(&daemon->environment);
+	char **arguments = extract_daemon(&daemon->arguments),
+	     **environment = extract_daemon(&daemon->environment);
 	posix_spawn_file_actions_t actions;
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
@@ -344,7 +344,7 @@ static int wait_until_it_serves(struct feed_daemon *daemon, char *error)
 }
 
 /* Starts the process on the existing socket. Call with the lock held. */
-static int launch(struct feed_daemon *daemon, char *error)
+static int launch_daemon(struct feed_daemon *daemon, char *error)
 {
 	int lifeline[2];
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, lifeline) < 0)
@@ -352,7 +352,7 @@ static int launch(struct feed_daemon *daemon, char *error)
 				 strerror(errno));
 	lifeline[1] = move_up(lifeline[1]);
 	daemon->lifeline = lifeline[0];
-	int r = lifeline[1] < 0 ? -EMFILE : spawn(daemon, lifeline[1]);
+	int r = lifeline[1] < 0 ? -EMFILE : spawn_daemon(daemon, lifeline[1]);
 	io_close(lifeline[1]);
 	if (r < 0)
 		return error_set(
@@ -369,7 +369,7 @@ static int launch(struct feed_daemon *daemon, char *error)
 }
 
 /* Sets up the state that a restart reuses. */
-static int prepare(struct feed_daemon *daemon, const struct feed_daemon_options *options)
+static int prepare_start(struct feed_daemon *daemon, const struct feed_daemon_options *options)
 {
 	daemon->listen_fd = listen_unguessable(daemon->socket, sizeof(daemon->socket));
 	if (daemon->listen_fd < 0)
@@ -405,13 +405,13 @@ int feed_daemon_start_with(const struct feed_daemon_options *callers,
 	daemon->owner = getpid();
 	daemon->pidfd = daemon->lifeline = daemon->listen_fd = daemon->log = -1;
 	find_binary(options.binary, daemon->path, sizeof(daemon->path));
-	int r = prepare(daemon, &options);
+	int r = prepare_start(daemon, &options);
 	if (r < 0) {
 		error_set(error, r, "Cannot prepare a private daemon: %s.", strerror(-r));
 	} else {
 		list_daemon(daemon);
 		pthread_mutex_lock(&lock);
-		r = launch(daemon, error);
+		r = launch_daemon(daemon, error);
 		pthread_mutex_unlock(&lock);
 	}
 	if (r < 0) {
@@ -423,7 +423,7 @@ int feed_daemon_start_with(const struct feed_daemon_options *callers,
 }
 
 /* Reaps the ended process and starts the next one. Call with the lock held. */
-static int relaunch(struct feed_daemon *daemon, char *error)
+static int relaunch_daemon(struct feed_daemon *daemon, char *error)
 {
 	if (daemon->pid > 0) /* with pid 0 waitpid() would reap any child */
 		waitpid(daemon->pid, NULL, 0);
@@ -431,7 +431,7 @@ static int relaunch(struct feed_daemon *daemon, char *error)
 	io_close(daemon->lifeline);
 	daemon->pid = 0;
 	daemon->pidfd = daemon->lifeline = -1;
-	return launch(daemon, error);
+	return launch_daemon(daemon, error);
 }
 
 int feed_daemon_restart(struct feed_daemon *daemon, char *error)
@@ -445,9 +445,9 @@ int daemon_revive(const char *socket, char *error)
 {
 	int r = 0;
 	pthread_mutex_lock(&lock);
-	struct feed_daemon *daemon = find(socket);
+	struct feed_daemon *daemon = find_daemon(socket);
 	if (daemon && has_ended(daemon, 0))
-		r = relaunch(daemon, error);
+		r = relaunch_daemon(daemon, error);
 	pthread_mutex_unlock(&lock);
 	return r;
 }
@@ -462,7 +462,7 @@ bool daemon_has_ended(const char *socket)
 	if (!daemon_is_private(socket))
 		return false;
 	pthread_mutex_lock(&lock);
-	const struct feed_daemon *daemon = find(socket);
+	const struct feed_daemon *daemon = find_daemon(socket);
 	bool ended = daemon && has_ended(daemon, 0);
 	pthread_mutex_unlock(&lock);
 	return ended;
@@ -473,7 +473,7 @@ int daemon_watch(const char *socket)
 	if (!daemon_is_private(socket))
 		return -1;
 	pthread_mutex_lock(&lock);
-	const struct feed_daemon *daemon = find(socket);
+	const struct feed_daemon *daemon = find_daemon(socket);
 	int fd = !daemon ? -1 : fcntl(daemon->pidfd, F_DUPFD_CLOEXEC, 0);
 	pthread_mutex_unlock(&lock);
 	return fd;

@@ -33,7 +33,7 @@ static int fill_fields(struct feed_dataset *facts, const Loaderd__Dataset *messa
 	return 0;
 }
 
-static int fill(struct dataset *dataset, const Loaderd__Dataset *message)
+static int fill_facts(struct dataset *dataset, const Loaderd__Dataset *message)
 {
 	struct feed_dataset *facts = &dataset->facts;
 	facts->samples = message->samples;
@@ -51,8 +51,8 @@ static int fill(struct dataset *dataset, const Loaderd__Dataset *message)
 	return fill_fields(facts, message);
 }
 
-static int ask(struct connection *connection, const char *path, int64_t deadline_ms,
-	       Loaderd__Reply **ret_reply, char *error)
+static int request_facts(struct connection *connection, const char *path, int64_t deadline_ms,
+			 Loaderd__Reply **ret_reply, char *error)
 {
 	char *absolute;
 	int r = absolute_path(path, &absolute, error);
@@ -83,9 +83,9 @@ int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret
 		return error_set(error, -ENOMEM, "Out of memory.");
 	int r = socket ? daemon_revive(socket, error) : 0;
 	r = r ?: connection_open(&connection, socket, deadline_ms, error);
-	r = r ?: ask(&connection, path, deadline_ms, &dataset->reply, error);
+	r = r ?: request_facts(&connection, path, deadline_ms, &dataset->reply, error);
 	connection_close(&connection);
-	if (r == 0 && fill(dataset, dataset->reply->dataset) < 0)
+	if (r == 0 && fill_facts(dataset, dataset->reply->dataset) < 0)
 		r = error_set(error, -ENOMEM, "Out of memory.");
 	if (r < 0) {
 		feed_dataset_free(&dataset->facts);

@@ -19,7 +19,7 @@ struct dataset_files {
 	bool direct;   /* the current pass opens with O_DIRECT; the first does not */
 };
 
-static int resolve(const char *path, struct dataset_files *ret_files, char *error)
+static int resolve_files(const char *path, struct dataset_files *ret_files, char *error)
 {
 	char why[SHARD_SET_ERROR_MAX];
 	struct shard_name name;
@@ -116,8 +116,8 @@ static int send_files(struct connection *connection, const struct dataset_files 
 				  connection->socket, strerror(-r));
 }
 
-static int answer(struct connection *connection, struct dataset_files *files,
-		  const Loaderd__NeedFiles *need, int64_t deadline_ms, char *error)
+static int answer_need_files(struct connection *connection, struct dataset_files *files,
+			     const Loaderd__NeedFiles *need, int64_t deadline_ms, char *error)
 {
 	int fds[FRAME_FDS_MAX];
 	unsigned count;
@@ -155,9 +155,11 @@ int files_request(struct connection *connection, const Loaderd__Request *request
 		} else if (!files) {
 			files = calloc(1, sizeof(*files));
 			r = !files ? error_set(error, -ENOMEM, "Out of memory.")
-				   : resolve(path, files, error);
+				   : resolve_files(path, files, error);
 		}
-		r = r ?: answer(connection, files, reply->need_files, deadline_ms, error);
+		r = r
+			    ?: answer_need_files(connection, files, reply->need_files, deadline_ms,
+						 error);
 		loaderd__reply__free_unpacked(reply, NULL);
 		r = r ?: connection_reply(connection, text, deadline_ms, &reply, error);
 	}

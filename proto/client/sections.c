@@ -24,7 +24,7 @@ static int refuse_sections(const struct feed *feed, char *error, const char *wha
 			    "opened a feed with sections that cannot be: %s.", what);
 }
 
-static int find(const struct feed *feed, const char *name)
+static int find_section(const struct feed *feed, const char *name)
 {
 	for (uint32_t i = 0; i < feed->section_count; i++)
 		if (strcmp(feed->sections[i].name, name) == 0)
@@ -53,7 +53,7 @@ static int take_facts(struct feed *feed, const Loaderd__Section *said, char *err
 		return refuse_sections(feed, error, "a line of the schema is too long");
 	if (said->role > FEED_ROLE_JSON || said->view != 0)
 		return refuse_sections(feed, error, "a role or view is unknown");
-	if (find(feed, said->name) >= 0)
+	if (find_section(feed, said->name) >= 0)
 		return refuse_sections(feed, error, "two have one name");
 	facts->name = strdup(said->name);
 	facts->schema = strdup(said->schema);
@@ -70,7 +70,7 @@ static int check_values(const struct feed *feed, const struct feed_options *opti
 {
 	uint32_t others = 0;
 	for (uint32_t i = 0; i < options->value_count; i++) {
-		int found = find(feed, options->values[i]);
+		int found = find_section(feed, options->values[i]);
 		if (found < 0)
 			return daemon_error(&feed->connection, error, -EPROTO,
 					    "does not deliver the value %s.", options->values[i]);
@@ -132,7 +132,7 @@ bool sections_equal(const struct feed *a, const struct feed *b)
 
 int feed_section_find(const struct feed *feed, const char *name)
 {
-	return find(feed, name);
+	return find_section(feed, name);
 }
 
 /* Adds what a batch has in the section. images: the batch's first byte of images. */
@@ -157,8 +157,8 @@ static void describe_batch(const struct ring_geometry *layout, uint32_t number,
 }
 
 /* Call with the lock held. */
-static int describe(const struct feed *feed, const struct feed_batch *batch, uint32_t number,
-		    struct feed_section *section)
+static int describe_section(const struct feed *feed, const struct feed_batch *batch,
+			    uint32_t number, struct feed_section *section)
 {
 	uint64_t base = 0;
 	const struct ring_consumer *ring = batch ? feed_ring_of(feed, batch->number, &base) : NULL;
@@ -186,7 +186,7 @@ int feed_section(const struct feed *feed, const struct feed_batch *batch, uint32
 	if (section >= feed->section_count)
 		return -EINVAL;
 	pthread_mutex_lock(lock);
-	int r = describe(feed, batch, section, &found);
+	int r = describe_section(feed, batch, section, &found);
 	pthread_mutex_unlock(lock);
 	if (r == 0)
 		memcpy(ret_section, &found,
