@@ -81,9 +81,11 @@ void canvas_line(struct canvas *canvas, const double from[2], const double to[2]
 	unsigned steps = (unsigned)ceil(length);
 	for (unsigned i = 0; i <= steps; i++) {
 		double t = steps ? first + (last - first) * i / steps : first;
+		double x = floor(from[0] + delta[0] * t), y = floor(from[1] + delta[1] * t);
 
-		canvas_fill(canvas, (int64_t)floor(from[0] + delta[0] * t),
-			    (int64_t)floor(from[1] + delta[1] * t), CANVAS_PEN, CANVAS_PEN, colour);
+		/* Rounding takes points of a line that begins far away out of the picture. */
+		if (fabs(x) < INT32_MAX && fabs(y) < INT32_MAX)
+			canvas_fill(canvas, (int64_t)x, (int64_t)y, CANVAS_PEN, CANVAS_PEN, colour);
 	}
 }
 
