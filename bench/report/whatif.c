@@ -421,7 +421,8 @@ static int make_reduced(struct bench *bench, struct whatif *whatif, const char *
 		return -ENOMEM;
 	for (unsigned i = 0; *count < WHATIF_TRANSFORMS_MAX; i++) {
 		struct pipeline **reduced = &bench->reduced[*count];
-		int bytes = i == 0; /* first this one, then one transform at a time */
+		int bytes = i == 0; /* first the pipeline without format transforms, then without
+				       one transform at a time */
 
 		if (!remove_transform(pipeline, i - 1, bytes, rest,
 				      whatif->transforms[*count].text)) {

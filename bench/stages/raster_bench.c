@@ -82,10 +82,10 @@ static uint16_t *paint(const struct kind *kind)
 }
 
 struct times {
-	double decode, show; /* microseconds a crop */
+	double decode, show; /* microseconds per crop */
 };
 
-/* Decodes and shows CROPS crops of a sample. */
+/* Decodes and resamples CROPS crops of a sample. */
 static struct times run(struct packimg_decoder *decoder, struct raster_resampler *resampler,
 			const struct pipeline *pipeline, const struct packimg_sample *sample,
 			bool bilinear, uint8_t *output)

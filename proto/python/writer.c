@@ -170,7 +170,8 @@ static void encoded_dealloc(PyObject *self)
 
 /*
  * Encodes the pixels of a mask, of a raster, or of an image that is not u8[h,w,3], without loss.
- * 32 rows a band are what a crop reads little too much of, and compress nearly as well as all.
+ * Bands of 32 rows: small enough that a crop reads few unneeded rows, large enough to compress
+ * nearly as well as the whole image.
  */
 static PyObject *encode_raster(struct encoder *encoder, const struct packimg_raster *raster)
 {

@@ -23,7 +23,7 @@ enum location_kind {
 
 /* Raw pixels, which blob_store_read() returns as a PNM file. */
 struct blob_pixels {
-	uint16_t width, height; /* 0: the bytes are a file as it is */
+	uint16_t width, height; /* 0: the bytes are an image file */
 	uint8_t channels;       /* 1 or 3 */
 	bool planar;            /* channels one after another, not interleaved */
 };

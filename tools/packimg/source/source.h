@@ -62,7 +62,7 @@ enum source_kind {
 	SOURCE_MANIFEST,
 	SOURCE_ARCHIVE,
 	SOURCE_WEBDATASET,
-	SOURCE_PIXELS, /* only by SOURCE_AUTO */
+	SOURCE_PIXELS, /* detected by SOURCE_AUTO; no value of --format */
 };
 
 enum class_from {
