@@ -305,7 +305,7 @@ TEST(writer_refuses_values_that_break_the_schema)
 	assert_int_equal(set_bytes(writer, "class", PACKIMG_FIELD_BYTES, classes, 4), 0);
 	assert_int_equal(set_bytes(writer, "target", PACKIMG_FIELD_BYTES, target, 8), 0);
 	assert_int_equal(packimg_writer_finish(writer, &error), -EINVAL);
-	assert_non_null(strstr(error.text, "value 'class' has 1 rows, and 'boxes', with whose"));
+	assert_non_null(strstr(error.text, "value 'class' has 1 rows, but 'boxes', to whose"));
 	packimg_writer_free(writer);
 	writer = begin(path_of("bad.pimg"), 0, "image: image u8[8,5,3]\nc: class u8[2]\n");
 	assert_int_equal(packimg_writer_add(writer, &item, &error), -EINVAL);
