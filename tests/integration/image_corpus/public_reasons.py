@@ -55,7 +55,7 @@ REASONS = [
     ("*/house.tif", THERE, "no such image", "grey and alpha, with private tags that have no values; the same as tifffile 2026.3.3 makes of it"),
     # AOMediaCodec+libavif
     ("*/alpha_noispe.avif", NEITHER, "damaged AVIF", "its alpha lacks the size that the format demands"),
-    ("*/circle-trns-before-plte.png", HERE, "invalid chunk position", "tRNS has to stand behind PLTE"),
+    ("*/circle-trns-before-plte.png", HERE, "invalid chunk position", "tRNS must follow PLTE"),
     ("*/paris_icc_exif_xmp.png", THERE, "fromhex", "the raw profile in its text holds a character that is no digit: packimg takes no orientation from it"),
     ("*/clap_irot_imir_non_essential.avif", THERE, "no such image", "libavif 1.4.2 wants rotation and mirroring to be marked as essential, 0.11.1 applies them as they are"),
     ("*/pyramid_pymd.avif", THERE, "no such image", "libavif 1.4.2 refuses a group of images, 0.11.1 passes over it: the image is whole"),
@@ -86,7 +86,7 @@ REASONS = [
     ("*/hopper_rle8_row_overflow.bmp", HERE, "^damaged BMP", RUNS),
     ("*/mmap_error.bmp", HERE, "not in its table", "packimg(1): colours that a table lacks are damage; Pillow makes up some"),
     ("*/l2rgb_read.bmp", NEITHER, "ends within its colours", CUT),
-    ("*/negative_size.ppm", NEITHER, "not an image", "no white space behind P6"),
+    ("*/negative_size.ppm", NEITHER, "not an image", "no white space after P6"),
     # unusual numbers of bits per sample
     ("*.tif*", THERE, "no such image", SAMPLES),
 ]
