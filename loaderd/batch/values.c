@@ -472,7 +472,7 @@ int values_crop_boxes(const struct value_table *values, const struct value_origi
 		return 0;
 	int r = copy_boxes(value, origin, origin->crop_bytes, 4 * sizeof(float), &stored, &rows);
 	if (r < 0) {
-		explain(r, origin, value, &stored, error);
+		explain_value(r, origin, value, &stored, error);
 		return r;
 	}
 	boxes.rows = rows;
