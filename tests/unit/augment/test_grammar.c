@@ -484,7 +484,7 @@ TEST(sizes_can_be_fixed)
 	pipeline_free(t);
 	t = parse("resize(20x20) random_zoom_out random_iou_crop color_jitter(0.1)");
 	assert_int_equal(pipeline_fix_size(t, 50, 30, &error), -EINVAL);
-	assert_non_null(strstr(error.text, "such as resize(50x30), behind random_iou_crop"));
+	assert_non_null(strstr(error.text, "such as resize(50x30), after random_iou_crop"));
 	pipeline_free(t);
 	t = parse("");
 	assert_int_equal(pipeline_fix_size(t, 5000, 8, &error), -E2BIG);
