@@ -59,6 +59,11 @@ int pipeline_check_no_boxes(const struct pipeline *pipeline, struct pipeline_err
 	return 0;
 }
 
+void pipeline_scratch_value(struct pipeline_scratch *scratch, uint32_t value)
+{
+	scratch->value = value;
+}
+
 void pipeline_scratch_boxes(struct pipeline_scratch *scratch, const struct frame_boxes *boxes)
 {
 	scratch->boxes = boxes ? *boxes : (struct frame_boxes){0};
@@ -74,8 +79,9 @@ static int frame_geometry(const struct pipeline *pipeline, const struct pipeline
 {
 	struct pipeline_error reason;
 	struct pipeline_shape shape;
+	const struct geometry_subject subject = {.boxes = &scratch->boxes};
 	int r = geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,
-			      &scratch->boxes, geometry, &reason);
+			      &subject, geometry, &reason);
 
 	if (r < 0)
 		return sample_explain(error, r, sample, "%s", reason.text);

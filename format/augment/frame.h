@@ -107,6 +107,12 @@ struct frame_boxes {
  */
 void pipeline_scratch_boxes(struct pipeline_scratch *scratch, const struct frame_boxes *boxes);
 
+/*
+ * Says which image pipeline_apply() makes next: the bit of its name among pipeline_values(), 0 if
+ * it is not named. Steps that name other images leave it as it is.
+ */
+void pipeline_scratch_value(struct pipeline_scratch *scratch, uint32_t value);
+
 /* Returns the floats of a row; 0 if the functions below cannot move such a value. */
 size_t coordinates_row(const struct coordinates *coordinates);
 /*

@@ -88,6 +88,11 @@ static int check_named(const struct pipeline_value *named, const struct schema_v
 				   "wider type",
 				   schema_element_name(named->element), value->name,
 				   schema_element_name(value->element));
+	if (named->pixels_position >= 0 && value->role != SCHEMA_IMAGE)
+		return refuse_step(
+			error, named->pixels_position,
+			"the step changes the pixels of images, and \"%s\" has the role %s",
+			value->name, schema_role_name(value->role));
 	if (named->boxes_position >= 0 && value->role != SCHEMA_BOXES)
 		return refuse_step(error, named->boxes_position,
 				   "the step is for boxes, and \"%s\" has the role %s", value->name,

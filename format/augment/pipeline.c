@@ -223,6 +223,7 @@ static int pipeline_make(const struct pipeline *pipeline, struct pipeline_scratc
 {
 	struct pipeline_error reason;
 	struct pipeline_shape shape;
+	const struct geometry_subject subject = {&scratch->boxes, scratch->value};
 	struct geometry geometry;
 
 	pipeline_shape(pipeline, epoch, &shape);
@@ -230,7 +231,7 @@ static int pipeline_make(const struct pipeline *pipeline, struct pipeline_scratc
 	if (r < 0)
 		return r;
 	r = geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,
-			  &scratch->boxes, &geometry, &reason);
+			  &subject, &geometry, &reason);
 	if (r < 0)
 		return sample_explain(error, r, sample, "%s", reason.text);
 	if (pipeline->defers)
@@ -276,16 +277,18 @@ const struct deferred *pipeline_deferred(const struct pipeline_scratch *scratch,
  * requests none.
  */
 static bool ahead_part(const struct pipeline *pipeline, const struct packimg_sample *sample,
-		       uint64_t seed, uint64_t epoch, struct packimg_ahead *ret_part)
+		       uint32_t value, uint64_t seed, uint64_t epoch,
+		       struct packimg_ahead *ret_part)
 {
 	struct pipeline_error reason;
 	struct pipeline_shape shape;
+	const struct geometry_subject subject = {.value = value};
 	struct geometry geometry;
 
 	pipeline_shape(pipeline, epoch, &shape);
 	return check_sample(pipeline, sample, &shape, NULL) == 0 &&
 	       geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,
-			     NULL, &geometry, &reason) == 0 &&
+			     &subject, &geometry, &reason) == 0 &&
 	       stage_batched_decode(&geometry.stages[0], sample, ret_part);
 }
 
@@ -304,7 +307,8 @@ uint32_t pipeline_batched_decode(const struct pipeline *pipeline, struct pipelin
 		if (packimg_sample_unindexed(&samples[i]))
 			gaining[gain++] = &samples[i];
 	for (uint32_t i = 0; i < gain && gain > 1; i++)
-		taken += ahead_part(pipeline, gaining[i], seed, epoch, &parts[taken]);
+		taken += ahead_part(pipeline, gaining[i], scratch->value, seed, epoch,
+				    &parts[taken]);
 	packimg_decode_ahead(scratch->decoder, parts, taken);
 	return gain;
 }

@@ -16,7 +16,8 @@
  * PIPELINES, describes each. Their meaning and rounding are torchvision's.
  *
  * Transforms without names act on the image and on everything in its frame (frame.h), with the same
- * random decisions; geometry and changes of pixels therefore take no names. fill and filter need
+ * random decisions; geometry therefore takes no names. Changes of pixels act on all images, or with
+ * decisions of their own on those that are named; policies on all. fill and filter need
  * them; to sets the elements of images without, of masks and rasters with names; steps for boxes,
  * and random_iou_crop, which chooses by boxes, may have them.
  *
@@ -88,10 +89,11 @@ struct pipeline_value {
 	int position;                       /* of the first mention in the text */
 	int fill_position, filter_position; /* of these steps */
 	int to_position;
-	int boxes_position; /* of the first step for boxes */
-	double fill;        /* for pixels outside the image */
-	bool bilinear;      /* bilinear resizes; nearest if false */
-	unsigned element;   /* enum schema_element with which it is delivered; 0 as stored */
+	int boxes_position;  /* of the first step for boxes */
+	int pixels_position; /* of the first that changes pixels */
+	double fill;         /* for pixels outside the image */
+	bool bilinear;       /* bilinear resizes; nearest if false */
+	unsigned element;    /* enum schema_element with which it is delivered; 0 as stored */
 };
 
 struct deferred;

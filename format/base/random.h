@@ -18,6 +18,7 @@ enum random_purpose {
 	RANDOM_COLOUT = 7, /* trainer: rows and columns of a step; sample is 0 or 1 */
 	RANDOM_SELECT = 8, /* trainer: which samples of a step are kept; epoch is the step */
 	RANDOM_COPY = 9,   /* seed of a sample's further copies; epoch is the number of the copy */
+	RANDOM_NAMED = 10, /* transforms that name an image; the seed is mixed with its name */
 };
 
 struct random_stream {

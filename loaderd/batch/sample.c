@@ -45,6 +45,7 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 	r = values_crop_boxes(&batcher->options.values, &origin, error);
 	if (r < 0)
 		return r;
+	pipeline_scratch_value(thread->scratch, batcher->options.values.values[RING_IMAGES].named);
 	r = pipeline_apply(origin.pipeline, origin.scratch, &sample, origin.seed, origin.epoch,
 			   work->images + i * work->shape.sample_size, &times->stages, error);
 	if (r < 0)
@@ -174,6 +175,7 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *t
 		times->read += ticks_since(start);
 		start = ticks_now();
 	}
+	pipeline_scratch_value(thread->scratch, batcher->options.values.values[RING_IMAGES].named);
 	gain = pipeline_batched_decode(batcher->options.pipeline, thread->scratch, samples, found,
 				       order_copy_seed(batcher->options.order.seed, copy),
 				       work->epoch);

@@ -337,9 +337,11 @@ static int finish_picture(const struct value *value, const struct value_origin *
 			  struct packimg_error *error)
 {
 	struct frame_raster form = raster_form(value);
-	if (value->channels == 0)
+	if (value->channels == 0) {
+		pipeline_scratch_value(origin->scratch, value->named);
 		return pipeline_apply(origin->pipeline, origin->scratch, image, origin->seed,
 				      origin->epoch, cell, origin->times, error);
+	}
 	int r = frame_size(value, origin, &form.width, &form.height, error);
 	if (r < 0)
 		return r;

@@ -39,7 +39,8 @@ struct value {
 	uint32_t row;                  /* bytes of a row, or of the value if it has no rows */
 	uint32_t shape[RING_DIMS_MAX]; /* of a row, or of the value; `dims` sides */
 	/* VALUE_PICTURE: */
-	uint32_t image;    /* packimg_image() */
+	uint32_t image; /* packimg_image() */
+	uint32_t named; /* of an image, also VALUE_IMAGE: its bit among pipeline_values(), or 0 */
 	uint32_t channels; /* of a mask or raster; 0 of an image, which the pipeline finishes */
 	uint8_t stored;    /* of a mask or raster: enum schema_element of the file */
 	uint8_t fill[4];   /* of a mask or raster: the stored element from outside of the image */

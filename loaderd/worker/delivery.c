@@ -296,13 +296,14 @@ static int set_frame(const struct batcher_options *options, const struct schema 
 }
 
 /* A further image, a mask or a raster. */
-static struct value picture_value(const struct schema_value *from)
+static struct value picture_value(const struct schema_value *from, const struct pipeline *pipeline)
 {
 	struct value value = {.source = VALUE_PICTURE,
 			      .name = from->name,
 			      .element = (uint8_t)from->element,
 			      .dims = (uint8_t)from->dims,
-			      .image = from->number};
+			      .image = from->number,
+			      .named = pipeline_value_bit(pipeline, from->name)};
 	if (from->role == SCHEMA_IMAGE)
 		value.dims = 3; /* finished images have channels, whatever is stored */
 	else
@@ -410,7 +411,7 @@ static int add_value(const Loaderd__OpenFeed *request, const struct config *conf
 				      "number and flags included; leave some out",
 				      RING_SECTIONS_MAX);
 	if (from->store == SCHEMA_IN_IMAGES)
-		value = picture_value(from);
+		value = picture_value(from, options->pipeline);
 	else
 		r = pick_value(request, config, options->dataset, from, &value, refusal);
 	r = r ?: set_frame(options, schema, (unsigned)found, &value, refusal);
@@ -556,7 +557,12 @@ static int choose_crop_boxes(const Loaderd__OpenFeed *request, const struct conf
 int delivery_choose(const Loaderd__OpenFeed *request, const struct config *config,
 		    struct batcher_options *options, struct refusal *refusal)
 {
+	const struct schema *schema = packimg_schema(options->dataset->image);
+	int image = schema_stored(schema, SCHEMA_IN_INDEX, 0);
 	values_init(&options->values);
+	if (image >= 0)
+		options->values.values[RING_IMAGES].named =
+			pipeline_value_bit(options->pipeline, schema->values[image].name);
 	int r = request->version > PROTO_VERSION_OLDEST
 			? choose_values(request, config, options, &options->values, refusal)
 			: choose_fields(request, config, options, &options->values, refusal);

@@ -200,9 +200,11 @@ static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint
 	const struct frame_boxes boxes = {
 		{SCHEMA_BOXES, SCHEMA_XYXY, width % 2, epoch % 2}, rows[0], BOXES, corners[0]};
 
+	const struct geometry_subject subject = {&boxes, pipeline->value_count ? 1 : 0};
+
 	pipeline_shape(pipeline, epoch, &shape);
 	check(shape.sample_size <= pipeline_sample_size_max(pipeline));
-	if (geometry_make(pipeline, width, height, 1, epoch, width, &boxes, &geometry, &error) <
+	if (geometry_make(pipeline, width, height, 1, epoch, width, &subject, &geometry, &error) <
 	    0) {
 		check(memchr(error.text, 0, sizeof(error.text)) && error.text[0]);
 		return;

@@ -28,6 +28,8 @@ static const uint32_t defer_kinds[EFFECT_KINDS] = {
 
 static bool defer_changes_pixels(const struct transform *transform)
 {
+	if (transform->values)
+		return false;
 	if (transform->kind == TRANSFORM_EFFECT)
 		return defer_kinds[transform->effect] != 0;
 	return defer_transforms[transform->kind] && !transform->finished;

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum {
 	GEOMETRY_BETWEEN_PIXELS_MAX = 1 << 28, /* 3 bytes per pixel */
@@ -202,10 +203,11 @@ static void geometry_pad(struct geometry *geometry, const uint32_t border[4], co
 /* What decides about a sample. */
 struct geometry_draws {
 	uint32_t width, height; /* of the sample */
-	const struct frame_boxes *boxes;
+	struct geometry_subject subject;
 	uint64_t epoch;
 	struct random_stream own;     /* differs between epochs */
 	struct random_stream lasting; /* stream that is the same in all epochs */
+	struct random_stream named;   /* of the steps that name this image */
 };
 
 /* Adds the border of a pad or random_crop. */
@@ -308,7 +310,7 @@ static int geometry_iou_crop(struct geometry *geometry, const struct transform *
 			     struct geometry_draws *draws, struct pipeline_error *error)
 {
 	const struct geometry_stage *stage = geometry_last(geometry);
-	const struct frame_boxes *boxes = draws->boxes;
+	const struct frame_boxes *boxes = draws->subject.boxes;
 	struct iou_window window;
 
 	if (!boxes || boxes->count == 0)
@@ -478,7 +480,10 @@ static int geometry_add(struct geometry *geometry, const struct transform *trans
 		return 0;
 	}
 	if (transform->kind >= TRANSFORM_GEOMETRY_COUNT) {
-		geometry_effects(geometry, transform, &draws->own);
+		if (!transform->values)
+			geometry_effects(geometry, transform, &draws->own);
+		else if (transform->values & draws->subject.value)
+			geometry_effects(geometry, transform, &draws->named);
 		return 0;
 	}
 	if (stage->effect_count)
@@ -510,16 +515,33 @@ static int check_between(const struct geometry *geometry, struct pipeline_error 
 	return 0;
 }
 
+/*
+ * Begins the stream of steps that name the image, so that its numbers depend on no other steps or
+ * names. Does nothing if it is not named.
+ */
+static void named_init(struct random_stream *stream, const struct pipeline *pipeline,
+		       uint32_t value, uint64_t seed, uint64_t epoch, uint64_t sample)
+{
+	if (!value)
+		return;
+	const char *name = pipeline->values[__builtin_ctz(value)].name;
+
+	random_init(stream, seed ^ XXH3_64bits(name, strlen(name)), epoch, sample, RANDOM_NAMED);
+}
+
 int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t height, uint64_t seed,
-		  uint64_t epoch, uint64_t sample, const struct frame_boxes *boxes,
+		  uint64_t epoch, uint64_t sample, const struct geometry_subject *subject,
 		  struct geometry *geometry, struct pipeline_error *error)
 {
-	struct geometry_draws draws = {
-		.width = width, .height = height, .boxes = boxes, .epoch = epoch};
+	struct geometry_draws draws = {.width = width, .height = height, .epoch = epoch};
 	int r;
 
 	random_init(&draws.own, seed, epoch, sample, RANDOM_AUGMENT);
 	random_init(&draws.lasting, seed, 0, sample, RANDOM_LASTING);
+	if (subject) {
+		draws.subject = *subject;
+		named_init(&draws.named, pipeline, subject->value, seed, epoch, sample);
+	}
 	geometry->stage_count = 0;
 	geometry->effects.count = 0;
 	geometry->erasure_count = 0;

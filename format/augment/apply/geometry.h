@@ -67,6 +67,12 @@ enum { GEOMETRY_STEPS_MAX = 2 * PIPELINE_TRANSFORMS_MAX };
 
 struct frame_boxes; /* frame.h */
 
+/* Of what sample, and of which of its images, the geometry is; NULL for neither. */
+struct geometry_subject {
+	const struct frame_boxes *boxes; /* by which random_iou_crop chooses; NULL for none */
+	uint32_t value;                  /* the image's bit among pipeline_values(), or 0 */
+};
+
 struct geometry {
 	/* At least one stage. If the pipeline defers, the client runs the last one (defer.h). */
 	struct geometry_stage stages[PIPELINE_TRANSFORMS_MAX + 2];
@@ -81,13 +87,13 @@ struct geometry {
 };
 
 /*
- * Computes the geometry of a sample of width x height pixels. random_iou_crop chooses by `boxes`,
- * and leaves samples without boxes as they are; others may be NULL. Returns -EINVAL and sets *error
- * (may be NULL) if a transform cannot work on this sample, for example a crop larger than the
- * image.
+ * Computes the geometry of a sample of width x height pixels. random_iou_crop leaves
+ * samples without boxes as they are; steps that name images other than the subject's are left out.
+ * subject may be NULL. Returns -EINVAL and sets *error (may be NULL) if a transform cannot work on
+ * this sample, for example a crop larger than the image.
  */
 int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t height, uint64_t seed,
-		  uint64_t epoch, uint64_t sample, const struct frame_boxes *boxes,
+		  uint64_t epoch, uint64_t sample, const struct geometry_subject *subject,
 		  struct geometry *geometry, struct pipeline_error *error);
 
 /* Returns true if the axis only copies pixels. */

@@ -20,6 +20,7 @@ struct pipeline_scratch {
 	struct block between[2]; /* pictures between two stages */
 	struct canvas_rows rows;
 	struct raster_resampler resampler; /* for masks and rasters: frame.h */
+	uint32_t value;                    /* the bit of the image that is made: frame.h */
 	struct frame_boxes boxes;          /* of the sample that is made: random_iou_crop */
 	struct pipeline_times times;       /* for the current sample; resize is computed last */
 	struct deferred deferred;          /* deferred transforms of the sample made last */

@@ -588,7 +588,8 @@ static int take_value(struct parser *parser)
 						 .fill_position = -1,
 						 .filter_position = -1,
 						 .to_position = -1,
-						 .boxes_position = -1};
+						 .boxes_position = -1,
+						 .pixels_position = -1};
 		memcpy(value->name, name, (size_t)size);
 	}
 	return (int)i;
@@ -627,6 +628,15 @@ static int check_iou_crop(struct parser *parser, const struct rule *rule,
 	return 0;
 }
 
+/* Returns true if the transform may act on single values. */
+static bool takes_names(enum transform_kind kind)
+{
+	if (kind == TRANSFORM_ROTATION || kind == TRANSFORM_AFFINE)
+		return false;
+	return (kind >= TRANSFORM_GEOMETRY_COUNT && kind < TRANSFORM_RAND_AUGMENT) ||
+	       kind == TRANSFORM_TO || kind >= TRANSFORM_FORM_COUNT;
+}
+
 /* Checks whether the transform takes names. `names_at` is the position of the first one. */
 static int check_names(struct parser *parser, const struct rule *rule,
 		       const struct transform *transform, int names_at)
@@ -640,14 +650,29 @@ static int check_names(struct parser *parser, const struct rule *rule,
 			    "%s is for single values: write their names before it, as in 'mask: "
 			    "%s(...)'",
 			    rule->name, rule->name);
-	if (!needs && transform->values && !transform_is_of_boxes(rule->kind) &&
-	    rule->kind != TRANSFORM_TO)
+	if (transform->values && !takes_names(rule->kind))
 		return fail(parser, names_at, "%s acts on %s: write it without names before it",
 			    rule->name,
-			    rule->kind < TRANSFORM_GEOMETRY_COUNT
+			    rule->kind < TRANSFORM_RAND_AUGMENT
 				    ? "all values of a sample, so that they stay together"
 				    : "all images of a sample");
 	return 0;
+}
+
+/* Returns where the value keeps the position of such a transform. */
+static int *position_of(struct pipeline_value *value, enum transform_kind kind)
+{
+	switch (kind) {
+	case TRANSFORM_FILL:
+		return &value->fill_position;
+	case TRANSFORM_FILTER:
+		return &value->filter_position;
+	case TRANSFORM_TO:
+		return &value->to_position;
+	default:
+		return kind < TRANSFORM_BOXES_COUNT ? &value->boxes_position
+						    : &value->pixels_position;
+	}
 }
 
 /* Stores a transform's settings for the values that it names. */
@@ -656,10 +681,7 @@ static int set_values(struct parser *parser, const struct rule *rule,
 {
 	for (unsigned i = 0; i < parser->pipeline->value_count; i++) {
 		struct pipeline_value *value = &parser->pipeline->values[i];
-		int *position = rule->kind == TRANSFORM_FILL     ? &value->fill_position
-				: rule->kind == TRANSFORM_FILTER ? &value->filter_position
-				: rule->kind == TRANSFORM_TO     ? &value->to_position
-								 : &value->boxes_position;
+		int *position = position_of(value, rule->kind);
 
 		if (!(transform->values & 1u << i))
 			continue;

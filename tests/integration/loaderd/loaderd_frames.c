@@ -492,6 +492,49 @@ TEST(values_have_a_fill_of_their_own)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
+/* Steps that name an image change it alone, and leave the bytes of others as they were. */
+TEST(steps_that_name_images_are_for_these)
+{
+	static const char *const right[] = {"right"};
+	struct fixture *fixture = *state;
+	write_dataset(false);
+	struct feed_options options = options_of(fixture, "random_crop(24) hflip");
+	options.values = right;
+	options.value_count = 1;
+	fixture_start(fixture, NULL, NULL);
+	const uint64_t images = hash_of(&options, 4, true);
+	struct feed *plain_feed = fixture_open(&options);
+	options.pipeline = "right: random_invert(p=1) random_crop(24) hflip";
+	assert_int_equal(hash_of(&options, 4, true), images);
+	struct feed *feed = fixture_open(&options);
+	for (unsigned b = 0; b < 2 * SAMPLES / options.batch_size; b++) {
+		struct feed_batch plain = {.size = sizeof(plain)}, batch = {.size = sizeof(batch)};
+		assert_int_equal(feed_next(plain_feed, 60000, &plain), 0);
+		if (feed_next(feed, 60000, &batch) != 0)
+			fail_msg("%s", feed_error(feed));
+		for (uint32_t i = 0; i < batch.count; i++) {
+			const uint8_t *before = picture(plain_feed, &plain, "right", i);
+			const uint8_t *after = picture(feed, &batch, "right", i);
+			for (uint32_t p = 0; p < SIDE * SIDE * 3; p++)
+				assert_int_equal(after[p], 255 - before[p]);
+		}
+		feed_release(plain_feed, &plain);
+		feed_release(feed, &batch);
+	}
+	feed_close(plain_feed);
+	feed_close(feed);
+	/* The first image has a name, too, whether values are asked for or not. */
+	options.pipeline = "image: random_invert(p=1) random_crop(24) hflip";
+	const uint64_t inverted = hash_of(&options, 4, true);
+	options.value_count = 0;
+	assert_int_equal(hash_of(&options, 4, true), inverted);
+	options.pipeline = "random_invert(p=1) random_crop(24) hflip";
+	options.value_count = 1;
+	/* hflip draws another number behind the unnamed step */
+	assert_true(hash_of(&options, 4, true) != inverted && inverted != images);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
 /* Masks and rasters, missing or not, have the same numbers as wider elements. */
 TEST(masks_and_rasters_are_widened)
 {
@@ -549,6 +592,9 @@ TEST(steps_for_values_that_they_do_not_suit_are_refused)
 		{"resize(24x24) mask: filter(bilinear)",
 		 "at byte 20: filter(bilinear) is for rasters, and \"mask\" has the role mask"},
 		{"resize(24x24) boxes: filter(nearest)", "and \"boxes\" has the role boxes"},
+		{"resize(24x24) mask: color_jitter(0.4)",
+		 "at byte 20: the step changes the pixels of images, and \"mask\" has the role "
+		 "mask"},
 		{"resize(24x24) depth: to(i16)", "at byte 21: i16 cannot hold every number of "
 						 "\"depth\", which is u16: choose a wider type"},
 		{"resize(24x24) boxes: to(i64)",

@@ -45,7 +45,8 @@ static void make(const struct sample *sample, struct geometry *geometry, float *
 	struct pipeline_error error;
 
 	if (geometry_make(pipeline, sample->width, sample->height, sample->seed, sample->epoch,
-			  sample->number, &boxes, geometry, &error) < 0)
+			  sample->number, &(struct geometry_subject){&boxes, 0}, geometry,
+			  &error) < 0)
 		fail_msg("'%s': %s", sample->text, error.text);
 	pipeline_free(pipeline);
 	memcpy(moved, sample->boxes, sample->count * 4 * sizeof(*moved));

@@ -121,7 +121,9 @@ TEST(names_are_refused_where_they_mean_nothing)
 	expect_error("a, mask: hflip", -EINVAL, 0,
 		     "hflip acts on all values of a sample, so that they stay together: write it "
 		     "without names before it");
-	expect_error("left: color_jitter(0.4)", -EINVAL, 0, "color_jitter acts on all images");
+	expect_error("left: random_rotation(4)", -EINVAL, 0,
+		     "random_rotation acts on all values of a sample, so that they stay together");
+	expect_error("hflip left: rand_augment", -EINVAL, 6, "rand_augment acts on all images");
 	expect_error("left: layout(nchw)", -EINVAL, 0, "layout acts on all images");
 	expect_error("a: fill(1) b, a: fill(2)", -EINVAL, 17, "fill of 'a' is given twice");
 	expect_error("mask: fill", -EINVAL, 6, "fill needs its argument value");

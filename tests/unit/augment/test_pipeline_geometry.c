@@ -46,6 +46,65 @@ TEST(geometry_is_folded)
 	}
 }
 
+/* Makes the geometry of an image of a name, "" for none. */
+static void make_named(const char *text, const char *name, struct geometry *geometry)
+{
+	struct pipeline *pipeline = parse(text);
+	const struct geometry_subject subject = {.value = pipeline_value_bit(pipeline, name)};
+
+	assert_int_equal(geometry_make(pipeline, 64, 48, 1, 2, 3, &subject, geometry, NULL), 0);
+	pipeline_free(pipeline);
+}
+
+/*
+ * Steps that name images leave others as they would be without, and what they draw depends neither
+ * on other steps nor on other names.
+ */
+TEST(steps_that_name_images_are_for_these)
+{
+	static const char plain[] = "random_crop(32) hflip random_erasing(p=1)";
+	static const char named[] =
+		"b: color_jitter(0.9) random_crop(32) a: color_jitter(0.4) hflip "
+		"random_erasing(p=1) a, b: random_adjust_sharpness(0.3, p=1)";
+	struct geometry without, with, other;
+
+	make_named(plain, "", &without);
+	make_named(named, "", &with);
+	assert_int_equal(with.stage_count, 1);
+	assert_memory_equal(with.steps, without.steps, without.step_count * sizeof(*with.steps));
+	assert_int_equal(with.step_count, without.step_count);
+	assert_int_equal(with.effects.count, 1);
+	assert_memory_equal(&with.effects.effects[0].erase, &without.effects.effects[0].erase,
+			    sizeof(struct erase));
+	/* The image that is named has the same decisions of unnamed steps. */
+	make_named(named, "a", &with);
+	assert_memory_equal(with.steps, without.steps, without.step_count * sizeof(*with.steps));
+	assert_int_equal(with.effects.count, 3);
+	assert_int_equal(with.effects.effects[2].kind, EFFECT_SHARPNESS);
+	assert_memory_equal(&with.effects.effects[1].erase, &without.effects.effects[0].erase,
+			    sizeof(struct erase));
+	make_named("a: color_jitter(0.4)", "a", &other);
+	assert_true(other.effects.effects[0].factor == with.effects.effects[0].factor);
+	make_named("c: color_jitter(0.4)", "c", &other);
+	assert_true(other.effects.effects[0].factor != with.effects.effects[0].factor);
+	make_named("color_jitter(0.4)", "", &other);
+	assert_true(other.effects.effects[0].factor != with.effects.effects[0].factor);
+}
+
+/* Clients get no name with the transforms that are left to them. */
+TEST(steps_that_name_images_are_not_deferred)
+{
+	struct pipeline *pipeline = parse("resize(40x40) random_crop(32) a: random_erasing");
+
+	assert_int_equal(pipeline_defer(pipeline, NULL), 0);
+	assert_int_equal(pipeline->delivered_transforms, 3);
+	pipeline_free(pipeline);
+	pipeline = parse("resize(40x40) random_crop(32) random_erasing");
+	assert_int_equal(pipeline_defer(pipeline, NULL), 0);
+	assert_int_equal(pipeline->delivered_transforms, 1);
+	pipeline_free(pipeline);
+}
+
 /*
  * Epoch 0 mirrors half of the samples, selected by the seed. Each later epoch mirrors those that
  * the epoch before it did not.

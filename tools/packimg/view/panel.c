@@ -458,6 +458,13 @@ static int delivered_picture(struct panel_maker *maker, const struct packimg_sam
 	if (buffer_reserve(&maker->bytes, shape->sample_size) ||
 	    panel_resize(panel, shape->width, shape->height))
 		return -ENOMEM;
+	const struct schema *schema = packimg_schema(maker->dataset);
+	int image = schema_stored(schema, SCHEMA_IN_INDEX, 0);
+
+	if (image >= 0)
+		pipeline_scratch_value(
+			maker->scratch,
+			pipeline_value_bit(pipeline->parsed, schema->values[image].name));
 	int r = pipeline_apply(pipeline->parsed, maker->scratch, sample, pipeline->seed,
 			       pipeline->epoch, maker->bytes.data, &times, error);
 	if (r)
