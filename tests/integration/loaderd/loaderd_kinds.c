@@ -271,6 +271,7 @@ static struct fixture *prepare(void **state)
 {
 	static bool done;
 	const struct setting setting = {.threads = "2"};
+	current = 0;
 	if (done)
 		return *state;
 	snprintf(path, sizeof(path), "%s/kinds.pimg", folder);
@@ -332,10 +333,11 @@ TEST(two_resumes_at_other_world_sizes)
 		{{"5", "LOADERD_ISA=c", 3, 3}, {"1", NULL, 2, 2}, {"2", "LOADERD_ISA=avx2", 3, 1}},
 	};
 	struct fixture *fixture = prepare(state);
-	/* The first goes beyond the end of an epoch, of whose last batch not all ranks have a part.
-	 */
-	resume_twice(fixture, settings[0], 1, (struct position){0, 0}, 3);
-	resume_twice(fixture, settings[1], COPIES, (struct position){1, 4}, 2);
+	/* These go beyond the end of an epoch, of whose last batch not all ranks have a part. */
+	for (current = DELIVERIES; current-- > 0;) {
+		resume_twice(fixture, settings[0], 1, (struct position){0, 0}, 4);
+		resume_twice(fixture, settings[1], COPIES, (struct position){1, 4}, 4);
+	}
 }
 
 /* Each batch of an epoch, the last one and its end included, is a place to go on. */
@@ -460,7 +462,6 @@ TEST(all_settings_and_orders_of_world_sizes)
 		current = k % 7 % DELIVERIES;
 		resume_twice(fixture, settings, repeats, at, 2 + k % 3);
 	}
-	current = 0;
 }
 
 int main(void)
