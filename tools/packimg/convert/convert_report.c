@@ -79,10 +79,8 @@ static void report_ignored(struct ignored_files *ignored)
 		printf("  excluded  %s by --include and --exclude\n",
 		       text_count(TEXT, ignored->excluded));
 	if (ignored->files)
-		printf("  ignored   %s file%s not image%s by name\n",
-		       text_count(TEXT, ignored->files),
-		       ignored->files == 1 ? " that is" : "s that are",
-		       text_plural(ignored->files));
+		printf("  ignored   %s file%s by name\n", text_count(TEXT, ignored->files),
+		       ignored->files == 1 ? " that is not an image" : "s that are not images");
 	for (uint32_t i = 0; i < kinds && i < IGNORED_SHOWN; i++)
 		printable_line(stdout, "    %s %s: %.300s%s",
 			       text_count(TEXT, ignored->kinds[i].files), ignored->kinds[i].name,
