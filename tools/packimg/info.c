@@ -126,20 +126,30 @@ static void print_codecs(const struct summary *summary)
 static void print_classes(const struct packimg *dataset, const struct summary *summary, bool all)
 {
 	struct range each = {.low = UINT64_MAX};
+	/* Classes that only values have, such as those of boxes, are not counted. */
+	bool counted = summary->unlabelled + summary->damaged < packimg_count(dataset);
 
 	for (uint32_t i = 0; i < summary->label_count; i++)
 		range_add(&each, summary->labels[i]);
 	printf("classes     %s", text_count(TEXT, summary->label_count));
-	if (summary->label_count)
+	if (summary->label_count && !counted)
+		printf(", no sample has a label");
+	else if (summary->label_count)
 		printf(", %" PRIu64 " to %" PRIu64 " sample%s each", each.low, each.high,
 		       text_plural(each.high));
-	if (summary->unlabelled)
+	if (summary->unlabelled && (counted || !summary->label_count))
 		printf(", %s sample%s without", text_count(TEXT, summary->unlabelled),
 		       text_plural(summary->unlabelled));
 	putchar('\n');
-	for (uint32_t i = 0; i < summary->label_count && (all || i < 10); i++)
-		printable_line(stdout, "  %-5u %-30s %s", i, packimg_class_name(dataset, i),
-			       text_count(TEXT, summary->labels[i]));
+	for (uint32_t i = 0; i < summary->label_count && (all || i < 10); i++) {
+		const char *name = packimg_class_name(dataset, i);
+
+		if (counted)
+			printable_line(stdout, "  %-5u %-30s %s", i, name,
+				       text_count(TEXT, summary->labels[i]));
+		else
+			printable_line(stdout, "  %-5u %s", i, name);
+	}
 	if (!all && summary->label_count > 10)
 		printf("  and %u more (--classes)\n", summary->label_count - 10);
 }

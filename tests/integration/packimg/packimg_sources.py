@@ -380,6 +380,7 @@ class PackimgSources(PackimgTest):
         self.assertEqual([s["fields"]["label"] for s in self.list("both.pimg")], [[0, 1], [1], [0]])
         self.packimg("verify", "-q", "both.pimg")
         self.assertIn("  classes   2, several of a sample, fields 1\n", self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "t.pimg", "--force"))
+        self.assertRegex(self.packimg("info", "t.pimg"), r"(?m)^classes     2, no sample has a label\n  0     \w+$")
 
     def members(self, name, members):
         with tarfile.open(self.dir / name, "w") as tar:
