@@ -28,7 +28,7 @@ int ring_lay_out(const struct ring_geometry *geometry, struct ring_geometry *ret
 /* Bytes of the ring's memfd; 0 if they exceed off_t. */
 uint64_t ring_bytes(uint64_t slots, uint64_t slot_size);
 
-/* Writes the constant part of the header, a page of zeros, in the layout's version. */
+/* Writes the constant part of the header, in the layout's version, into a page of zeros. */
 void ring_header_write(const struct ring_geometry *layout, void *header);
 /*
  * Makes the layout from a private copy of the header page. Returns false if it is not sound, or not

@@ -172,7 +172,7 @@ int batcher_geometry(const struct batcher_options *options, struct ring_geometry
 int batcher_new(const struct batcher_options *options, struct batcher **ret_batcher);
 void batcher_free(struct batcher *batcher);
 
-/* Frees a thread's buffers, which only feeds of unmapped datasets use. */
+/* Frees a thread's buffers: copies of boxes, and of stored bytes of unmapped datasets. */
 void batcher_forget_buffers(struct batcher_thread *thread);
 
 /* Returns true if batcher_work() may find work. */

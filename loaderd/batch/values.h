@@ -50,7 +50,7 @@ struct value {
 	 * VALUE_FIRST_IMAGE, or VALUE_FURTHER_IMAGE and its number.
 	 */
 	uint32_t frame;
-	struct coordinates coordinates; /* if frame is not VALUE_NO_FRAME, and it has rows */
+	struct coordinates coordinates; /* of boxes and points in a frame */
 	/*
 	 * 1 + the number in value_table.boxes of the boxes to which the rows belong, if the
 	 * pipeline may drop some; else 0

@@ -123,7 +123,10 @@ static bool may_begin(const struct async_jobs *jobs)
 	       (jobs->stopping || (jobs->active < jobs->at_once && jobs->resuming == 0));
 }
 
-/* Returns whether an idle thread should exit: at_once + 1 idle and active threads suffice. */
+/*
+ * Returns true if an idle thread should exit: others are idle, too, and there are more threads than
+ * jobs that may run at once and one that waits for the next.
+ */
 static bool is_surplus(const struct async_jobs *jobs)
 {
 	if (jobs->stopping)

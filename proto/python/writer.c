@@ -105,7 +105,7 @@ static int encode(struct encoder *encoder, struct encoded *encoded,
 				     &encoded->sample, error);
 }
 
-/* Encodes a file of `size` bytes, or pixels unless NULL. */
+/* Encodes `pixels`, or if that is NULL the image file of `size` bytes at `data`. */
 static PyObject *encode_new(struct encoder *encoder, const char *data, size_t size,
 			    const struct packimg_sample *pixels, bool in_statistics)
 {
