@@ -122,17 +122,27 @@ class Prefetcher:
             self._want_ahead(lists)
         if self._start is None:
             return self._take(True, lists)
-        while len(self._jobs) < JOBS_AHEAD and self._wanted:
+        self._start_jobs(lists, JOBS_AHEAD, True)
+        job = self._finished(self._jobs.popleft()[1])
+        try:
+            self._start_jobs(lists, JOBS_AHEAD - 1, False)  # a batch that arrived during the wait is transformed while the caller works
+        except FeedError:
+            pass  # the next request raises it again
+        return job
+
+    def _start_jobs(self, lists: "Optional[Lists]", count: int, wait: bool) -> None:
+        """Hands batches that have arrived to the user's transform until it has `count`; waits for the first of these if `wait`."""
+        while len(self._jobs) < count and self._wanted:
             due = self._wanted[0]
-            batch = self._take(not self._jobs, lists)
+            batch = self._take(wait and not self._jobs, lists)
             if batch is None:
-                break
+                return
+            assert self._start is not None
             start = self._start()
             assert start is not None  # the dataset is the caller
             self._jobs.append((due, start(batch, due, lists is not None and lists.finished)))
             if lists is not None:
                 self._want_ahead(lists)
-        return self._finished(self._jobs.popleft()[1])
 
     def _finished(self, job: "Job") -> "Job":
         begun = time.perf_counter()

@@ -472,9 +472,13 @@ class Transform(unittest.TestCase):
             return sample
 
         ds = dataset(transform=waiting, transform_workers=1, as_dict=True)
-        iterator = iter(loaderd.DataLoader(ds, batch_size=8))
-        self.assertEqual(next(iterator)["sample"].tolist(), list(range(8)))
-        self.assertTrue(begun.wait(60))
+        loader = loaderd.DataLoader(ds, batch_size=8)
+        for _ in range(60):
+            ran.clear()
+            iterator = iter(loader)
+            self.assertEqual(next(iterator)["sample"].tolist(), list(range(8)))
+            if begun.wait(1):
+                break  # else the next batch had not arrived, and would be transformed at the next request
         (job,) = [job for prefetcher in ds._prefetchers._all for _, job in prefetcher._jobs]
         del iterator
         go_on.set()
