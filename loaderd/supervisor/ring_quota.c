@@ -362,15 +362,20 @@ int ring_quota_init(struct ring_quota *quota)
 	return quota->event_fd < 0 ? -errno : 0;
 }
 
+/* Rings that probe threads may use until the process exits. Reachable, so that they are no leak. */
+static struct quota_ring *probed_until_exit;
+
 void ring_quota_deinit(struct ring_quota *quota)
 {
 	while (quota->rings) {
 		struct quota_ring *ring = quota->rings;
 		quota->rings = ring->next;
 		drop_fds(ring);
-		/* A probe thread may use it until the process exits: leak it. */
-		if (atomic_load(&ring->probe) == PROBE_UNDER_WAY)
+		if (atomic_load(&ring->probe) == PROBE_UNDER_WAY) {
+			ring->next = probed_until_exit;
+			probed_until_exit = ring;
 			continue;
+		}
 		if (ring->state < QUOTA_RING_CLOSED) {
 			close(ring->watch_fds[RING]);
 			close(ring->watch_fds[ACK]);
