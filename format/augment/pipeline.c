@@ -77,9 +77,9 @@ static int fail_size(const struct pipeline *pipeline, const struct packimg_sampl
 		return sample_explain(
 			error, -EINVAL, sample,
 			"is %u x %u pixels, but the first has another aspect ratio: resize(%u) "
-			"makes "
-			"the shorter side %u and keeps the ratio, as torchvision's Resize(%u); put "
-			"center_crop(%u) after it, or resize(%ux%u) to change the ratio",
+			"makes the shorter side %u and keeps the ratio, as torchvision's "
+			"Resize(%u); put center_crop(%u) after it, or resize(%ux%u) to change the "
+			"ratio",
 			sample->width, sample->height, side, side, side, side, side, side);
 	return sample_explain(
 		error, -EINVAL, sample,
