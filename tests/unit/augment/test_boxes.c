@@ -6,24 +6,14 @@
 #include "format/augment/apply/coordinates.h"
 #include "format/augment/apply/iou_crop.h"
 #include "tests/test.h"
+#include "tests/unit/augment/golden_file.h"
 
 #include <errno.h>
 #include <math.h>
-#include <zstd.h>
 
 enum { BOXES_MAX = 16 };
 
 static const char *golden_path;
-
-static struct pipeline *parse(const char *text)
-{
-	struct pipeline *pipeline = NULL;
-	struct pipeline_error error;
-
-	if (pipeline_parse(text, &pipeline, &error) < 0)
-		fail_msg("'%s': %s", text, error.text);
-	return pipeline;
-}
 
 /* A sample with its boxes. */
 struct sample {
@@ -41,7 +31,7 @@ static void make(const struct sample *sample, struct geometry *geometry, float *
 {
 	float corners[BOXES_MAX * 4];
 	const struct frame_boxes boxes = {sample->form, sample->boxes, sample->count, corners};
-	struct pipeline *pipeline = parse(sample->text);
+	struct pipeline *pipeline = golden_pipeline(sample->text);
 	struct pipeline_error error;
 
 	if (geometry_make(pipeline, sample->width, sample->height, sample->seed, sample->epoch,
@@ -56,70 +46,33 @@ static void make(const struct sample *sample, struct geometry *geometry, float *
 
 /* ---- torchvision ---- */
 
-struct golden {
-	const uint8_t *at, *end;
-};
-
-static const void *take(struct golden *golden, size_t size)
-{
-	const uint8_t *at = golden->at;
-
-	assert_true((size_t)(golden->end - at) >= size);
-	golden->at += size;
-	return at;
-}
-
-static uint64_t take_number(struct golden *golden, size_t size)
-{
-	uint64_t number = 0;
-
-	memcpy(&number, take(golden, size), size);
-	return number;
-}
-
-static uint8_t *read_golden(size_t *ret_size)
-{
-	FILE *file = fopen(golden_path, "rb");
-	size_t room = 16 << 20;
-	uint8_t *packed = malloc(room), *data = malloc(room);
-
-	assert_non_null(file);
-	size_t size = fread(packed, 1, room, file);
-
-	fclose(file);
-	*ret_size = ZSTD_decompress(data, room, packed, size);
-	assert_false(ZSTD_isError(*ret_size));
-	free(packed);
-	return data;
-}
-
 static void take_sample(struct golden *golden, struct sample *sample)
 {
-	*sample = (struct sample){.width = (uint32_t)take_number(golden, 4)};
-	sample->height = (uint32_t)take_number(golden, 4);
-	sample->seed = take_number(golden, 8);
-	sample->number = take_number(golden, 8);
+	*sample = (struct sample){.width = (uint32_t)golden_take_number(golden, 4)};
+	sample->height = (uint32_t)golden_take_number(golden, 4);
+	sample->seed = golden_take_number(golden, 8);
+	sample->number = golden_take_number(golden, 8);
 	sample->form.role = SCHEMA_BOXES;
-	sample->form.format = SCHEMA_XYXY + (enum schema_format)take_number(golden, 4);
-	size_t size = take_number(golden, 4);
+	sample->form.format = SCHEMA_XYXY + (enum schema_format)golden_take_number(golden, 4);
+	size_t size = golden_take_number(golden, 4);
 
 	assert_true(size <= PIPELINE_TEXT_MAX);
-	memcpy(sample->text, take(golden, size), size);
-	sample->count = take_number(golden, 4);
+	memcpy(sample->text, golden_take(golden, size), size);
+	sample->count = golden_take_number(golden, 4);
 	assert_true(sample->count <= BOXES_MAX);
 	size = sample->count * 4 * sizeof(float);
-	memcpy(sample->boxes, take(golden, size), size);
+	memcpy(sample->boxes, golden_take(golden, size), size);
 }
 
 TEST(boxes_equal_torchvision)
 {
 	size_t size;
-	uint8_t *data = read_golden(&size);
+	uint8_t *data = golden_read(golden_path, &size);
 	struct golden golden = {.at = data, .end = data + size};
 	unsigned cropped = 0, emptied = 0, dropped = 0;
 
-	assert_memory_equal(take(&golden, 8), "BOXGOLD1", 8);
-	uint32_t cases = (uint32_t)take_number(&golden, 4);
+	assert_memory_equal(golden_take(&golden, 8), "BOXGOLD1", 8);
+	uint32_t cases = (uint32_t)golden_take_number(&golden, 4);
 
 	for (uint32_t i = 0; i < cases; i++) {
 		static struct geometry geometry;
@@ -130,12 +83,12 @@ TEST(boxes_equal_torchvision)
 		take_sample(&golden, &sample);
 		make(&sample, &geometry, moved, keep);
 		const struct geometry_stage *last = &geometry.stages[geometry.stage_count - 1];
-		uint32_t width = (uint32_t)take_number(&golden, 4),
-			 height = (uint32_t)take_number(&golden, 4);
-		const uint8_t *stays = take(&golden, sample.count);
+		uint32_t width = (uint32_t)golden_take_number(&golden, 4),
+			 height = (uint32_t)golden_take_number(&golden, 4);
+		const uint8_t *stays = golden_take(&golden, sample.count);
 		float expected[BOXES_MAX * 4];
 
-		memcpy(expected, take(&golden, sample.count * 16), sample.count * 16);
+		memcpy(expected, golden_take(&golden, sample.count * 16), sample.count * 16);
 		if (last->x.count != width || last->y.count != height)
 			fail_msg("'%s', %ux%u, sample %u: %ux%u, torchvision's %ux%u", sample.text,
 				 sample.width, sample.height, i, last->x.count, last->y.count,
@@ -231,7 +184,7 @@ TEST(work_is_bounded)
 
 	assert_non_null(corners);
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		struct pipeline *pipeline = parse(cases[i].text);
+		struct pipeline *pipeline = golden_pipeline(cases[i].text);
 		struct random_stream random, other;
 		struct iou_window window;
 
@@ -376,7 +329,7 @@ TEST(boxes_that_choose_are_found)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		struct pipeline *pipeline = parse(cases[i].pipeline);
+		struct pipeline *pipeline = golden_pipeline(cases[i].pipeline);
 		struct pipeline_error error = {.position = -2};
 		struct schema_error reason;
 		struct schema schema;

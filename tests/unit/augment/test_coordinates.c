@@ -6,32 +6,23 @@
 #include "format/augment/apply/raster_resampler.h"
 #include "format/base/random.h"
 #include "tests/test.h"
+#include "tests/unit/augment/golden_file.h"
 
 #include <math.h>
-#include <zstd.h>
 
 enum { ROWS_MAX = 16 };
 
 static const char *golden_path;
 static unsigned long differ_max; /* pixels in a million */
 static unsigned long warped_pixels, differing_pixels;
+static uint32_t box_count, point_count; /* of each case in the file */
 
 static const struct coordinates xyxy = {SCHEMA_BOXES, SCHEMA_XYXY, false};
-
-static struct pipeline *parse(const char *text)
-{
-	struct pipeline *pipeline = NULL;
-	struct pipeline_error error;
-
-	if (pipeline_parse(text, &pipeline, &error) < 0)
-		fail_msg("'%s': %s", text, error.text);
-	return pipeline;
-}
 
 static void make_geometry(const char *text, uint32_t width, uint32_t height, uint64_t seed,
 			  uint64_t sample, struct geometry *geometry)
 {
-	struct pipeline *pipeline = parse(text);
+	struct pipeline *pipeline = golden_pipeline(text);
 	struct pipeline_error error;
 
 	if (geometry_make(pipeline, width, height, seed, 0, sample, NULL, geometry, &error) < 0)
@@ -73,47 +64,9 @@ static void *move_raster(const struct geometry *geometry, const void *pixels, si
 
 /* ---- torchvision ---- */
 
-struct golden {
-	const uint8_t *at, *end;
-	uint32_t boxes, points;
-};
-
-static const void *take(struct golden *golden, size_t size)
-{
-	const uint8_t *at = golden->at;
-
-	assert_true((size_t)(golden->end - at) >= size);
-	golden->at += size;
-	return at;
-}
-
-static uint64_t take_number(struct golden *golden, size_t size)
-{
-	uint64_t number = 0;
-
-	memcpy(&number, take(golden, size), size);
-	return number;
-}
-
 static void take_rows(struct golden *golden, size_t count, float *rows)
 {
-	memcpy(rows, take(golden, count * sizeof(*rows)), count * sizeof(*rows));
-}
-
-static uint8_t *read_golden(size_t *ret_size)
-{
-	FILE *file = fopen(golden_path, "rb");
-	size_t room = 64 << 20;
-	uint8_t *packed = malloc(room), *data = malloc(room);
-
-	assert_non_null(file);
-	size_t size = fread(packed, 1, room, file);
-
-	fclose(file);
-	*ret_size = ZSTD_decompress(data, room, packed, size);
-	assert_false(ZSTD_isError(*ret_size));
-	free(packed);
-	return data;
+	memcpy(rows, golden_take(golden, count * sizeof(*rows)), count * sizeof(*rows));
 }
 
 /* What a case holds before the results. */
@@ -126,17 +79,17 @@ struct golden_case {
 
 static void take_case(struct golden *golden, struct golden_case *given)
 {
-	given->width = (uint32_t)take_number(golden, 4);
-	given->height = (uint32_t)take_number(golden, 4);
-	given->seed = take_number(golden, 8);
-	given->sample = take_number(golden, 8);
-	size_t size = take_number(golden, 4);
+	given->width = (uint32_t)golden_take_number(golden, 4);
+	given->height = (uint32_t)golden_take_number(golden, 4);
+	given->seed = golden_take_number(golden, 8);
+	given->sample = golden_take_number(golden, 8);
+	size_t size = golden_take_number(golden, 4);
 
 	assert_true(size <= PIPELINE_TEXT_MAX);
-	memcpy(given->text, take(golden, size), size);
+	memcpy(given->text, golden_take(golden, size), size);
 	given->text[size] = '\0';
-	take_rows(golden, golden->boxes * 4, given->boxes);
-	take_rows(golden, golden->points * 2, given->points);
+	take_rows(golden, box_count * 4, given->boxes);
+	take_rows(golden, point_count * 2, given->points);
 }
 
 /*
@@ -171,9 +124,9 @@ static void compare_mask(struct golden *golden, const struct golden_case *given,
 	uint8_t *got =
 		move_raster(geometry, mask, 1, given->width, given->height, ret_width, ret_height);
 
-	assert_int_equal(take_number(golden, 4), *ret_width);
-	assert_int_equal(take_number(golden, 4), *ret_height);
-	const uint8_t *expected = take(golden, (size_t)*ret_width * *ret_height);
+	assert_int_equal(golden_take_number(golden, 4), *ret_width);
+	assert_int_equal(golden_take_number(golden, 4), *ret_height);
+	const uint8_t *expected = golden_take(golden, (size_t)*ret_width * *ret_height);
 	bool warps = false;
 
 	for (unsigned i = 0; i < geometry->step_count; i++)
@@ -211,7 +164,7 @@ static void compare_depth(struct golden *golden, const struct golden_case *given
 				 &width, &height);
 
 	for (uint32_t i = 0; i < width * height; i++) {
-		double steps = (double)take_number(golden, 2);
+		double steps = (double)golden_take_number(golden, 2);
 
 		if (!(fabs((double)got[i] * 64 - steps) <= 0.6))
 			fail_msg("'%s', %ux%u, seed %llu: pixel %u,%u of the raster is %.9g, "
@@ -238,16 +191,16 @@ static void convert(enum schema_format format, float *boxes, size_t count)
 TEST(masks_boxes_and_points_equal_torchvision)
 {
 	size_t size;
-	uint8_t *data = read_golden(&size);
+	uint8_t *data = golden_read(golden_path, &size);
 	struct golden golden = {.at = data, .end = data + size};
 	double max = 0;
 
-	assert_memory_equal(take(&golden, 8), "FRMGOLD1", 8);
-	uint32_t cases = (uint32_t)take_number(&golden, 4);
+	assert_memory_equal(golden_take(&golden, 8), "FRMGOLD1", 8);
+	uint32_t cases = (uint32_t)golden_take_number(&golden, 4);
 
-	golden.boxes = (uint32_t)take_number(&golden, 4);
-	golden.points = (uint32_t)take_number(&golden, 4);
-	assert_true(golden.boxes <= ROWS_MAX && golden.points <= ROWS_MAX);
+	box_count = (uint32_t)golden_take_number(&golden, 4);
+	point_count = (uint32_t)golden_take_number(&golden, 4);
+	assert_true(box_count <= ROWS_MAX && point_count <= ROWS_MAX);
 	for (uint32_t i = 0; i < cases; i++) {
 		float expected[ROWS_MAX * 4], boxes[ROWS_MAX * 4];
 		static struct geometry geometry;
@@ -263,26 +216,26 @@ TEST(masks_boxes_and_points_equal_torchvision)
 			struct coordinates in = {SCHEMA_BOXES, format, false};
 
 			memcpy(boxes, given.boxes, sizeof(boxes));
-			convert(format, boxes, golden.boxes);
+			convert(format, boxes, box_count);
 			coordinates_apply(&geometry, given.width, given.height, &in, boxes,
-					  golden.boxes, NULL);
-			take_rows(&golden, golden.boxes * 4, expected);
+					  box_count, NULL);
+			take_rows(&golden, box_count * 4, expected);
 			max = fmax(max, compare_rows(&given, "number of boxes", boxes, expected,
-						     golden.boxes * 4));
+						     box_count * 4));
 		}
 		strcat(given.text, " sanitize_boxes");
 		make_geometry(given.text, given.width, given.height, given.seed, given.sample,
 			      &geometry);
 		coordinates_apply(&geometry, given.width, given.height, &xyxy, given.boxes,
-				  golden.boxes, keep);
+				  box_count, keep);
 		coordinates_apply(&geometry, given.width, given.height,
 				  &(struct coordinates){SCHEMA_KEYPOINTS, SCHEMA_XY, false},
-				  given.points, golden.points, NULL);
-		take_rows(&golden, golden.points * 2, expected);
+				  given.points, point_count, NULL);
+		take_rows(&golden, point_count * 2, expected);
 		max = fmax(max, compare_rows(&given, "coordinate of points", given.points, expected,
-					     golden.points * 2));
-		assert_memory_equal(keep, take(&golden, golden.boxes), golden.boxes);
-		if (take_number(&golden, 1))
+					     point_count * 2));
+		assert_memory_equal(keep, golden_take(&golden, box_count), box_count);
+		if (golden_take_number(&golden, 1))
 			compare_depth(&golden, &given, &geometry);
 	}
 	assert_ptr_equal(golden.at, golden.end);
@@ -502,7 +455,7 @@ TEST(named_steps_are_for_their_boxes)
 	static const char text[] = "a, b: sanitize_boxes(min_size=20) b: clamp_boxes";
 	static const uint8_t kept[] = {0, 0, 1, 1};
 	static const float right[] = {70, 60, 70, 70};
-	struct pipeline *pipeline = parse(text);
+	struct pipeline *pipeline = golden_pipeline(text);
 	static const char *const names[] = {"a", "b", "c", "image"};
 
 	for (unsigned i = 0; i < 4; i++) {
