@@ -190,7 +190,7 @@ static bool name_is_needed(const struct packimg_field *fields, uint32_t count, c
 	return false;
 }
 
-struct schema_value schema_field_value(enum packimg_field_type type)
+static void imply_field(struct schema *schema, const struct packimg_field *field, uint32_t number)
 {
 	static const struct {
 		enum schema_role role;
@@ -202,22 +202,16 @@ struct schema_value schema_field_value(enum packimg_field_type type)
 		[PACKIMG_FIELD_JSON] = {SCHEMA_JSON, SCHEMA_NO_ELEMENT},
 		[PACKIMG_FIELD_TEXT] = {SCHEMA_TEXT, SCHEMA_NO_ELEMENT},
 	};
-
-	return (struct schema_value){
-		.role = kinds[type].role,
-		.element = kinds[type].element,
+	struct schema_value value = {
+		.role = kinds[field->type].role,
+		.element = kinds[field->type].element,
 		.store = SCHEMA_IN_COLUMN,
 		.flags = SCHEMA_SPARSE,
+		.number = (uint16_t)number,
 		.of = SCHEMA_OF_NONE,
+		.longest = field->type >= PACKIMG_FIELD_BYTES ? field->longest : 0,
 	};
-}
 
-static void imply_field(struct schema *schema, const struct packimg_field *field, uint32_t number)
-{
-	struct schema_value value = schema_field_value(field->type);
-
-	value.number = (uint16_t)number;
-	value.longest = field->type >= PACKIMG_FIELD_BYTES ? field->longest : 0;
 	strcpy(value.name, field->name);
 	schema_add(schema, &value);
 }

@@ -9,8 +9,6 @@
 
 /* Returns the type of the field that stores a value. The value must be in a column. */
 enum packimg_field_type schema_field_type(const struct schema_value *value);
-/* Returns the value, without name, that a field of the type is if no schema says otherwise. */
-struct schema_value schema_field_value(enum packimg_field_type type);
 /*
  * Compares a stored value with its element, shape and flags. Returns what is wrong, as the end of a
  * sentence, or NULL. Does not read value->bytes.

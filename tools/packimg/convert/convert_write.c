@@ -1,7 +1,6 @@
 /* Second half of a conversion: workers encode samples, the main thread writes them. */
 #include "format/base/schema.h"
 #include "format/base/system/clock.h"
-#include "format/schema_field.h"
 #include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/convert/convert.h"
@@ -267,7 +266,22 @@ static int write_sample(void *context, const struct work_block *block, uint32_t 
 static int add_to_schema(struct schema *schema, const char *name, const struct catalog_field *field,
 			 struct packimg_error *error)
 {
-	struct schema_value value = schema_field_value(field->type);
+	static const struct {
+		enum schema_role role;
+		enum schema_element element;
+	} kinds[] = {
+		[PACKIMG_FIELD_INT64] = {SCHEMA_VALUE, SCHEMA_I64},
+		[PACKIMG_FIELD_FLOAT64] = {SCHEMA_VALUE, SCHEMA_F64},
+		[PACKIMG_FIELD_BYTES] = {SCHEMA_BYTES, SCHEMA_NO_ELEMENT},
+		[PACKIMG_FIELD_JSON] = {SCHEMA_JSON, SCHEMA_NO_ELEMENT},
+		[PACKIMG_FIELD_TEXT] = {SCHEMA_TEXT, SCHEMA_NO_ELEMENT},
+	};
+	struct schema_value value = {
+		.role = kinds[field->type].role,
+		.element = kinds[field->type].element,
+		.flags = SCHEMA_SPARSE,
+		.of = SCHEMA_OF_NONE,
+	};
 
 	if (field->kinds[VALUE_CLASSES]) {
 		value.role = SCHEMA_CLASS;
