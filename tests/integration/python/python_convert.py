@@ -215,7 +215,7 @@ class Convert(ImagesTest):
         images = [{"id": 7 + i, "file_name": f"{i}.jpg"} for i in range(3)]
         categories = [{"id": 18, "name": "dog"}, {"id": 3, "name": "car"}]
         boxes = [{"id": 1, "image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4.5], "area": 9, "iscrowd": 0, "segmentation": [[1, 2, 3, 4, 5, 6], [0, 0, 0.5, 1]]},
-                 {"id": 2, "image_id": 7, "category_id": 3, "bbox": [5, 6, 7, 8], "iscrowd": 1, "segmentation": {"counts": "x", "size": [2, 2]}},
+                 {"id": 2, "image_id": 7, "category_id": 3, "bbox": [5, 6, 7, 8], "iscrowd": 1, "segmentation": {"counts": "04", "size": [2, 2]}},
                  {"id": 3, "image_id": 9, "category_id": 3, "bbox": [0.5, 0, 1, 1]}]
         points = [{"id": 1, "image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4.5], "keypoints": [10, 20, 2, 0, 0, 0]}]
         captions = [{"id": 50, "image_id": 9, "caption": "a car"}, {"id": 51, "image_id": 9, "caption": "blue"}]
@@ -223,7 +223,7 @@ class Convert(ImagesTest):
             self.put(f"coco/train2017/{i}.jpg", self.jpegs[i])
         self.put("coco/annotations/instances_train2017.json", {"images": images, "categories": categories, "annotations": boxes})
         self.put("coco/annotations/captions_train2017.json", {"images": images, "annotations": captions})
-        said = self.convert("coco")
+        said = self.convert("coco", "--masks", "none")
         self.assertNotIn("NO SAMPLE HAS A LABEL", said)
         self.assertIn("classes 0 .. 1 are the categories in the order of their ids, 3 .. 18", said)
         self.assertEqual(self.stored(), self.jpegs[:3])
@@ -234,13 +234,14 @@ class Convert(ImagesTest):
         self.assertTrue(values["polygons"].startswith("polygons(image) f32[*,2] xy, up to 6 rows"), values)
         self.holds(struct.pack("<12f", 1, 2, 3, 4, 5, 6, math.nan, math.nan, 0, 0, 0.5, 1))
         self.assertEqual([s["fields"]["polygon_id"] for s in self.listed()], [[1, 1], [], []])
-        self.assertEqual([s["fields"].get("rle") for s in self.listed()], [{"2": {"counts": "x", "size": [2, 2]}}, None, None])
+        self.assertEqual([s["fields"].get("rle") for s in self.listed()], [{"2": {"counts": "04", "size": [2, 2]}}, None, None])
+        self.assertNotIn("instances", values)
         self.assertIn("with a row of NaN between two polygons", said)
         self.assertTrue(values["class"].startswith("class(boxes) i32[*]"))
-        self.convert("coco/annotations/instances_train2017.json")
+        self.convert("coco/annotations/instances_train2017.json", "--masks", "none")
         self.assertEqual(self.stored(), self.jpegs[:3])
         self.put("coco/annotations/person_keypoints_train2017.json", {"images": images, "categories": [{**categories[0], "keypoints": ["nose", "eye"]}], "annotations": points})
-        self.convert("coco")
+        self.convert("coco", "--masks", "none")
         self.holds(struct.pack("<12f", 10, 20, 2, *[0] * 9))
         self.put("rf/train/a.jpg", self.jpegs[0])
         self.put("rf/train/_annotations.coco.json", {"images": [{"id": 0, "file_name": "a.jpg"}, {"id": 1, "file_name": "gone.jpg"}], "categories": categories, "annotations": []})
@@ -251,7 +252,7 @@ class Convert(ImagesTest):
         self.assertIn("it has no list of images", self.convert("bad.json", status=2))
         self.put("bad.json", {"images": images, "annotations": [{"id": 4, "image_id": 99, "bbox": [0, 0, 1, 1]}]})
         self.assertIn("annotation 4 is of image 99, which is not listed", self.convert("bad.json", status=2))
-        for polygons in ([[1, 2, 3]], [["1", 2]], "x"):
+        for polygons in ([[1, 2, 3]], [["1", 2]], "x", [[1, math.inf]]):
             self.put("bad.json", {"images": images, "categories": categories, "annotations": [{**boxes[0], "segmentation": polygons}]})
             self.assertIn("annotations[0] with id 1: its segmentation has ", self.convert("bad.json", status=2))
 

@@ -21,12 +21,13 @@ class Source(NamedTuple):
     recognises: Callable[[Path], bool]
     parts: Callable[[Path, Choice], List[Part]]
     choices: Sequence[str] = ()  # which of --image, --label and --key it supports
+    masks: Sequence[str] = ()  # values of --masks that it supports
 
 
 _COLUMNS = ("image", "label", "key")
 
 SOURCES: Sequence[Source] = (
-    Source("coco", "COCO's annotations with their images, a folder or a .json: boxes, classes, keypoints, captions", _coco.recognises, _coco.parts),
+    Source("coco", "COCO's annotations with their images, a folder or a .json: boxes, classes, polygons, masks, keypoints, captions", _coco.recognises, _coco.parts, (), ("instances", "none")),
     Source("voc", "Pascal VOC, a folder: boxes, classes, masks of classes and of instances (with Pillow)", _voc.recognises, _voc.parts),
     Source("yolo", "YOLO's images/ and labels/: boxes, classes, polygons, keypoints", _yolo.recognises, _yolo.parts),
     Source("masks", "folders of images and of masks, such as ADE20K and Cityscapes (needs Pillow)", _masks.recognises, _masks.parts),
@@ -44,6 +45,7 @@ SOURCES: Sequence[Source] = (
     Source("numpy", "NumPy's .npy or .npz with arrays of images (needs NumPy)", _arrays.recognises_numpy, _arrays.numpy_parts, ("image", "label")),
 )
 
+_MASKS = sorted({name for source in SOURCES for name in source.masks})
 _SKIPS_SHOWN = 5
 _SUFFIXES = {"K": 10, "M": 20, "G": 30, "T": 40}
 
@@ -75,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--split", metavar="NAME", help="write this split alone; with several, each becomes OUT-NAME.pimg")
     for role, what in (("image", "holds the images"), ("label", "holds the labels"), ("key", "names the samples")):
         parser.add_argument(f"--{role}", metavar="COLUMN", help=f"the column that {what} (default: by its name and type)")
+    parser.add_argument("--masks", choices=_MASKS, help="instances: of coco, a mask of numbered objects, also if all segmentations are polygons; none: no such mask, even if some are run lengths")
     parser.add_argument("--non-jpeg", choices=("jpeg", "raw", "zstd"), default="zstd", help="how to store images that are not JPEGs (default: zstd, without loss)")
     parser.add_argument("--quality", type=int, default=95, metavar="Q", help="of --non-jpeg jpeg, 1..100 (default: 95)")
     parser.add_argument("--shard-size", type=_bytes, default=0, metavar="BYTES", help="begin a new file after this many bytes (K, M, G, T)")
@@ -159,10 +162,13 @@ def _check_choice(source: Source, choice: Choice) -> None:
     for role, column in zip(_COLUMNS, choice):
         if column is not None and role not in source.choices:
             raise Refusal(f"--{role} {column}: sources of the format {source.name} have no columns to choose for it: leave it out")
+    if choice.masks is not None and choice.masks not in source.masks:
+        known = f"have only {' and '.join(source.masks)}" if source.masks else "have no such choice"
+        raise Refusal(f"--masks {choice.masks}: sources of the format {source.name} {known}: leave it out")
 
 
 def _run(arguments: argparse.Namespace) -> bool:
-    source, choice = _find(arguments.source, arguments.format), Choice(arguments.image, arguments.label, arguments.key)
+    source, choice = _find(arguments.source, arguments.format), Choice(arguments.image, arguments.label, arguments.key, arguments.masks)
     out = arguments.out or Path(arguments.source.resolve().name.split(".")[0] + ".pimg")
     if out.suffix != ".pimg":
         raise Refusal(f"{out}: the name of a dataset ends in .pimg")

@@ -1,13 +1,20 @@
 """COCO's annotations: boxes, classes, polygons, keypoints and captions of images (https://cocodataset.org/#format-data), also as Roboflow exports them."""
 
 import json
+from math import isfinite
 from pathlib import Path
 from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
 
 from ._part import POLYGON_NOTE, Choice, Field, Part, Refusal, polygon_columns, polygon_fields, unique_names
+from ._spans import PIXELS_MAX, ObjectMask, Spans, element_for, run_lengths, spans_of_polygon, spans_of_runs
 
 _KINDS = ("instances_", "person_keypoints_", "captions_")
 _ROBOFLOW = "_annotations.coco.json"
+_RUNS = "\0runs"  # the run lengths of an object, next to its JSON
+_INSTANCES_NOTE = (
+    "instances has the number of an object in each pixel, 0 for none, and instance that of each box, 0 for an object without a mask; "
+    "a pixel of several objects is that of the smallest, and crowds lie below all others"
+)
 
 
 def _files(folder: Path) -> Dict[str, List[Path]]:
@@ -37,15 +44,23 @@ def recognises(path: Path) -> bool:
 
 def parts(path: Path, chosen: Choice) -> List[Part]:
     splits = _files(path) if path.is_dir() else {"": [path]}
-    if path.is_dir():
-        found = {split: _Objects(files) for split, files in splits.items()}
-        used = {category for objects in found.values() for category in objects.used}
-        return [_part(split, objects, [*found.values()], used, splits[split][0], _image_folders(path, split)) for split, objects in found.items()]
-    found_alone = _Objects([path])
-    return [_part("", found_alone, [found_alone], found_alone.used, path, [path.parent, path.parent / "images", *_image_folders(path.parent.parent, path.stem.split("_")[-1])])]
+    found = {split: _Objects(files) for split, files in splits.items()}
+    used = {category for objects in found.values() for category in objects.used}
+    element = _mask_element([*found.values()], chosen.masks)
+    folders = {split: image_folders(path, split) for split in splits}
+    if not path.is_dir():
+        folders[""] = [path.parent, path.parent / "images", *image_folders(path.parent.parent, path.stem.split("_")[-1])]
+    return [_part(split, objects, [*found.values()], used, splits[split][0], folders[split], element) for split, objects in found.items()]
 
 
-def _image_folders(top: Path, split: str) -> List[Path]:
+def _mask_element(every: Sequence["_Objects"], asked: Optional[str]) -> str:
+    """The element of the masks of instances; empty for none, the default unless a mask is in run-length encoding."""
+    if asked == "none" or not (asked or any(one.has_runs for one in every)):
+        return ""
+    return element_for(max((len(objects) for one in every for objects in one.objects.values()), default=0))
+
+
+def image_folders(top: Path, split: str) -> List[Path]:
     """Where the images of a split may be."""
     return [top / split, top / "images" / split, top / "images", top]
 
@@ -94,9 +109,21 @@ def _polygons(where: str, annotation: Mapping[str, Any]) -> List[List[float]]:
     if isinstance(found, list) and isinstance(found[0], (int, float)):
         found = [found]
     for polygon in found if isinstance(found, list) else [found]:
-        if not isinstance(polygon, list) or len(polygon) % 2 or not all(isinstance(number, (int, float)) for number in polygon):
+        if not isinstance(polygon, list) or len(polygon) % 2 or not all(isinstance(number, (int, float)) for number in polygon) or not isfinite(sum(polygon)):
             raise Refusal(f"{where}: its segmentation has {str(polygon)[:60]}, which is no list of x, y, x, y ...")
     return [polygon for polygon in found if polygon]
+
+
+def _runs(where: str, image: Mapping[str, Any], segmentation: Mapping[str, Any]) -> Any:
+    """The run lengths of an object's mask, which has the size of its image."""
+    try:
+        runs = run_lengths(segmentation.get("size"), segmentation.get("counts"))
+    except ValueError as error:
+        raise Refusal(f"{where}: its segmentation: {error}; encode the mask again, as pycocotools.mask.encode() does, or remove the annotation") from None
+    for side, name in enumerate(("height", "width")):
+        if image.get(name, segmentation["size"][side]) != segmentation["size"][side]:
+            raise Refusal(f"{where}: its segmentation: size is {segmentation['size']}, but the {name} of its image, {image['file_name']}, is {image[name]}: correct either")
+    return runs
 
 
 class _Objects:
@@ -138,9 +165,12 @@ class _Objects:
             raise Refusal(f"{where}: its bbox is {annotation['bbox']}, not the four numbers x, y, width and height")
         self.used.add(category)
         self.has_polygons |= bool(_polygons(where, annotation))
-        self.has_runs |= isinstance(annotation.get("segmentation"), dict)
         # instances_ and person_keypoints_ describe the same object under one id
-        self.objects.setdefault(image, {}).setdefault(_required(where, annotation, "id", int), {}).update(annotation)
+        item = self.objects.setdefault(image, {}).setdefault(_required(where, annotation, "id", int), {})
+        item.update(annotation)
+        if isinstance(annotation.get("segmentation"), dict):
+            self.has_runs = True
+            item[_RUNS] = _runs(where, self.images[image], annotation["segmentation"])
 
 
 def _numbering(found: _Objects) -> Sequence[str]:
@@ -152,8 +182,8 @@ def _numbering(found: _Objects) -> Sequence[str]:
     return [f"classes 0 .. {len(found.numbers) - 1} are the categories in the order of their ids, {min(found.numbers)} .. {max(found.numbers)}"]
 
 
-def _part(name: str, found: _Objects, every: Sequence[_Objects], used: AbstractSet[int], path: Path, folders: Sequence[Path]) -> Part:
-    """`every`: the objects of each split, which all get the same fields; `used`: categories of the objects of all splits; `path`: file named in messages."""
+def _part(name: str, found: _Objects, every: Sequence[_Objects], used: AbstractSet[int], path: Path, folders: Sequence[Path], element: str) -> Part:
+    """`every`: the objects of each split, which all get the same fields; `used`: categories of the objects of all splits; `path`: file named in messages; `element`: of masks."""
     fields = [Field("image", "image", "image u8[h,w,3]"), Field("key", "key", "key")]
     notes: List[str] = []
     has_polygons, has_runs = (any(getattr(one, name) for one in every) for name in ("has_polygons", "has_runs"))
@@ -169,15 +199,19 @@ def _part(name: str, found: _Objects, every: Sequence[_Objects], used: AbstractS
     if has_runs:
         fields.append(Field("rle", "rle", "json sparse"))
         notes.append("rle is JSON, the masks in run-length encoding by the id of their object, which transforms leave as they are")
+    masks = None
+    if element:
+        fields += [Field("instance", "instance", "value(boxes) i32[*]"), Field("instances", "instances", f"mask(image) {element}[h,w] sparse")]
+        masks = _Instances(path, element, notes)
     if found.keypoints:
         fields.append(Field("keypoints", "keypoints", f"keypoints(boxes) f32[*,{found.keypoints},3] xyv"))
     if found.captions:
         fields.append(Field("captions", "captions", "json"))
     names = unique_names(found.names, used, path, notes)
-    return Part(name, fields, lambda: _rows(found, folders), [names[category] for category in sorted(names)] or None, notes)
+    return Part(name, fields, lambda: _rows(found, folders, masks), [names[category] for category in sorted(names)] or None, notes)
 
 
-def _find(folders: Sequence[Path], name: str) -> Path:
+def find(folders: Sequence[Path], name: str) -> Path:
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
@@ -189,11 +223,66 @@ def _points(item: Mapping[str, Any], count: int) -> List[List[float]]:
     return [list(flat[i : i + 3]) for i in range(0, 3 * count, 3)]
 
 
-def _rows(found: _Objects, folders: Sequence[Path]) -> Iterator[Mapping[str, Any]]:
+class _Instances:
+    """Draws the masks of instances of a split. Its note counts the objects that others cover."""
+
+    def __init__(self, path: Path, element: str, notes: List[str]) -> None:
+        self._path, self._element, self._notes = path, element, notes
+        self._at = len(notes)
+        self._covered = self._hidden = 0
+        notes.append(_INSTANCES_NOTE)
+
+    def _sides(self, image: Mapping[str, Any]) -> Tuple[int, int]:
+        where = f"{self._path}: image {image['id']!r}, {image['file_name']}"
+        try:
+            height, width = (_required(where, image, name, int) for name in ("height", "width"))
+        except Refusal as error:
+            raise Refusal(f"{error}, to draw polygons; --masks none makes no mask of instances") from None
+        if height < 1 or width < 1 or height * width > PIXELS_MAX:
+            raise Refusal(f"{where}: it is {width} x {height}; sides are 1 or more, with at most {PIXELS_MAX} pixels")
+        return height, width
+
+    def columns(self, image: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+        numbered = [(number, item) for number, item in enumerate(objects, 1) if _RUNS in item or _polygons("", item)]
+        instance = [0] * len(objects)
+        for number, _ in numbered:
+            instance[number - 1] = number
+        return {"instance": instance, "instances": self._draw(image, numbered)}
+
+    def _draw(self, image: Mapping[str, Any], numbered: Sequence[Tuple[int, Mapping[str, Any]]]) -> Any:
+        if not numbered and not ("height" in image and "width" in image):
+            return None
+        coded = {item["id"]: tuple(item["segmentation"]["size"]) for _, item in numbered if _RUNS in item}
+        other = next((number for number, size in coded.items() if size != next(iter(coded.values()))), None)
+        if other is not None:
+            raise Refusal(f"{self._path}: annotation {other}: its segmentation: size is {list(coded[other])}, but that of annotation {next(iter(coded))}, of the same image, is another: correct either")
+        height, width = next(iter(coded.values()), None) or self._sides(image)
+        spans = {number: _spans(item, height, width) for number, item in numbered}
+        areas = {number: sum(end - begin for begin, end in found) for number, found in spans.items()}
+        mask = ObjectMask(height, width, self._element)
+        for number, item in sorted(numbered, key=lambda pair: (not pair[1].get("iscrowd"), -areas[pair[0]])):
+            mask.paint(spans[number], number)
+        self._count(mask)
+        return mask.pixels()
+
+    def _count(self, mask: ObjectMask) -> None:
+        self._covered += len(mask.covered)
+        self._hidden += sum(not pixels for pixels in mask.visible.values())
+        if self._covered or self._hidden:
+            self._notes[self._at] = f"{_INSTANCES_NOTE}; {self._covered} lost pixels to others, and {self._hidden} have none"
+
+
+def _spans(item: Mapping[str, Any], height: int, width: int) -> Spans:
+    if _RUNS in item:
+        return spans_of_runs(item[_RUNS])
+    return [span for polygon in _polygons("", item) for span in spans_of_polygon(polygon, height, width)]
+
+
+def _rows(found: _Objects, folders: Sequence[Path], masks: Optional[_Instances]) -> Iterator[Mapping[str, Any]]:
     for number, image in found.images.items():
         objects = list(found.objects.get(number, {}).values())
         row: Dict[str, Any] = {
-            "image": _find(folders, image["file_name"]),
+            "image": find(folders, image["file_name"]),
             "key": image["file_name"],
             "boxes": [item["bbox"] for item in objects],
             "class": [found.numbers[item["category_id"]] for item in objects],
@@ -206,4 +295,6 @@ def _rows(found: _Objects, folders: Sequence[Path]) -> Iterator[Mapping[str, Any
         }
         if found.keypoints:
             row["keypoints"] = [_points(item, found.keypoints) for item in objects]
+        if masks:
+            row.update(masks.columns(image, objects))
         yield row

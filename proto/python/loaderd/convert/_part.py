@@ -37,11 +37,12 @@ class Part(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Columns that the user chose; None for the usual ones."""
+    """Columns and masks that the user chose; None for the usual ones."""
 
     image: Optional[str] = None
     label: Optional[str] = None
     key: Optional[str] = None
+    masks: Optional[str] = None
 
 
 def needs(package: str, what: str, install: str) -> NoReturn:

@@ -1,0 +1,118 @@
+"""python -m loaderd.convert: masks of objects from run lengths and polygons, and of COCO's panoptic segments. Golden values are pycocotools'."""
+
+import contextlib
+import io
+import json
+import unittest
+
+from images_test import ImagesTest, listed, numpy, packimg, pillow
+from loaderd import convert
+from loaderd.convert import _spans
+
+WIDTH, HEIGHT = 9, 6
+
+
+def drawn(spans, height=HEIGHT, width=WIDTH):
+    """The rows of a mask as texts of 0 and 1."""
+    mask = _spans.ObjectMask(height, width, "u8")
+    mask.paint(spans, 1)
+    return ["".join(map(str, row)) for row in mask.pixels().tolist()]
+
+
+class ConvertMasks(ImagesTest):
+    def convert(self, source, *options, status=0):
+        """Runs the converter in this process; returns what it printed."""
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            result = convert.main([str(self.dir / source), str(self.dir / "out.pimg"), "--force", *options])
+        self.assertEqual(result, status, said.getvalue())
+        return said.getvalue()
+
+    def put(self, name, content):
+        path = self.dir / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+    def image(self, name, mode="RGB", pixels=None):
+        (self.dir / name).parent.mkdir(parents=True, exist_ok=True)
+        (pillow.new(mode, (WIDTH, HEIGHT)) if pixels is None else pillow.fromarray(pixels)).save(self.dir / name)
+
+    def mask(self, name, dataset="out.pimg"):
+        """The pixels of a mask of the only sample."""
+        back = self.dir / f"back-{len(list(self.dir.iterdir()))}"
+        packimg("extract", "-q", self.dir / dataset, "-o", back)
+        with pillow.open(next(back.rglob(f"*.{name}.*"))) as opened:
+            return numpy.asarray(opened).tolist()
+
+    def test_shapes(self):
+        """Run lengths, compressed or not, and polygons are pycocotools' pixels."""
+        runs = [7, 3, 1, 2, 41]  # by columns: 7 pixels of 0, 3 of 1 ...
+        wanted = ["001000000", "010000000", "010000000", "010000000", "000000000", "010000000"]
+        for counts in (runs, "731OX1"):
+            self.assertEqual(drawn(_spans.spans_of_runs(_spans.run_lengths([HEIGHT, WIDTH], counts))), wanted)
+        self.assertEqual(drawn(_spans.spans_of_polygon([1.2, 0.7, 7.9, 1.1, 4.4, 5.6, -2, 3], HEIGHT, WIDTH)), [
+            "000000000", "111111110", "111111100", "111111000", "001110000", "000000000"])
+        self.assertEqual(drawn(_spans.spans_of_polygon([6, -3, 20, 3, 6, 9.5, 7.5, 3], HEIGHT, WIDTH)), ["000000011"] * 6)
+
+    def coco(self, *annotations, **image):
+        """A COCO dataset of one image."""
+        self.image("coco/0.png")
+        self.put("coco/_annotations.coco.json", {
+            "images": [{"id": 5, "file_name": "0.png", **image}], "categories": [{"id": 1, "name": "car"}],
+            "annotations": [{"id": 70 + i, "image_id": 5, "category_id": 1, "bbox": [0, 0, 9, 6], **item} for i, item in enumerate(annotations)]})
+
+    @unittest.skipUnless(pillow and numpy, "needs Pillow and NumPy")
+    def test_coco_instances(self):
+        """Each pixel has the number of the smallest object there; crowds lie below."""
+        polygon, inner = {"segmentation": [[0, 0, 4, 0, 4, 3, 0, 3]]}, {"segmentation": [[1, 1, 3, 1, 3, 2, 1, 2]]}
+        crowd, single = ({"segmentation": {"size": [HEIGHT, WIDTH], "counts": [0, count, HEIGHT * WIDTH - count]}, "iscrowd": crowd} for count, crowd in ((6, 1), (11, 0)))
+        self.coco(inner, crowd, {}, polygon, height=HEIGHT, width=WIDTH)
+        said = self.convert("coco")
+        self.assertIn("instances   mask(image) u8[h,w]", said)
+        self.assertIn("crowds lie below all others; 2 lost pixels to others, and 0 have none", said)
+        self.assertEqual(self.mask("instances"), [[4, 4, 4, 4] + [0] * 5, [4, 1, 1, 4] + [0] * 5, [4, 4, 4, 4] + [0] * 5] + [[2] + [0] * 8] * 3)
+        fields = listed(self.dir / "out.pimg")[0]["fields"]
+        self.assertEqual((fields["instance"], fields["rle"]), ([1, 2, 0, 4], {"71": crowd["segmentation"]}))
+        self.coco(single, polygon)  # the encoding has the image's size
+        self.convert("coco")
+        self.assertEqual(self.mask("instances")[0], [1, 1, 2, 2] + [0] * 5)
+        self.coco(polygon, height=HEIGHT, width=WIDTH)
+        self.assertNotIn("instances", self.convert("coco"))
+        self.convert("coco", "--masks", "instances")
+        self.assertEqual(self.mask("instances")[:4], [[1] * 4 + [0] * 5] * 3 + [[0] * 9])
+        self.coco(*[polygon] * 300, height=HEIGHT, width=WIDTH)
+        self.assertIn("299 lost pixels to others, and 299 have none", self.convert("coco", "--masks", "instances"))
+        self.assertEqual(self.mask("instances")[0], [300] * 4 + [0] * 5)
+        self.coco(polygon, height=HEIGHT)
+        self.assertIn("json: image 5, 0.png: its width is missing; it has to be a whole number, to draw polygons; --masks none", self.convert("coco", "--masks", "instances", status=2))
+        self.image("masks/images/0.png")
+        self.image("masks/masks/0.png", "L")
+        self.assertIn("--masks none: sources of the format masks have no such choice", self.convert("masks", "--masks", "none", status=2))
+
+    @unittest.skipUnless(pillow, "needs Pillow")
+    def test_run_lengths_that_are_malformed(self):
+        size = [HEIGHT, WIDTH]
+        for segmentation, told in (
+            ({"size": size, "counts": [7, 3, 1]}, "counts add up to 11, but a mask of height 6 and width 9 has 54 pixels; encode the mask again"),
+            ({"size": size, "counts": [60, -6]}, "count 1 is -6; lengths of runs are 0 or more"),
+            ({"size": size, "counts": [54.0]}, "counts is [54.0], neither a list of whole numbers nor a text"),
+            ({"size": size}, "counts is None, neither"),
+            ({"size": size, "counts": "73 OX1"}, "character 2 of counts is ' '; those of compressed counts are '0' to 'o'"),
+            ({"size": size, "counts": "731OX"}, "counts ends within a number: the string is cut off"),
+            ({"size": size, "counts": "oooooooo1"}, "the number in counts that ends after character 6 has more than 7 digits"),
+            ({"size": [6], "counts": []}, "size is [6], not [height, width]"),
+            ({"counts": []}, "size is None, not [height, width]"),
+            ({"size": [1 << 20, 1 << 20], "counts": []}, "size is [1048576, 1048576], more than 1073741824 pixels"),
+            ({"size": [9, 6], "counts": [54]}, "size is [9, 6], but the height of its image, 0.png, is 6: correct either"),
+        ):
+            self.coco({"segmentation": [[0, 0, 1, 0, 1, 1]]}, {"segmentation": segmentation}, height=HEIGHT, width=WIDTH)
+            with self.subTest(told):
+                said = self.convert("coco", status=2)
+                self.assertIn(f"_annotations.coco.json: annotations[1] with id 71: its segmentation: {told.split(':')[0]}", said)
+                self.assertIn(told, said)
+        self.coco(*({"segmentation": {"size": size, "counts": [54]}} for size in ([9, 6], [6, 9])))
+        self.assertIn("annotation 71: its segmentation: size is [6, 9], but that of annotation 70, of the same image, is another", self.convert("coco", status=2))
+
+
+if __name__ == "__main__":
+    unittest.main()
