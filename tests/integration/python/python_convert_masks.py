@@ -113,6 +113,61 @@ class ConvertMasks(ImagesTest):
         self.coco(*({"segmentation": {"size": size, "counts": [54]}} for size in ([9, 6], [6, 9])))
         self.assertIn("annotation 71: its segmentation: size is [6, 9], but that of annotation 70, of the same image, is another", self.convert("coco", status=2))
 
+    def panoptic(self, segments, split="val2017", **annotation):
+        """COCO's panoptic annotations of one image, whose PNG has the ids 1 + 256 * 2 left, 3 + 65536 in the middle, and 0 right."""
+        ids = numpy.zeros((HEIGHT, WIDTH, 3), "uint8")
+        ids[:, :3], ids[:, 3:6] = (1, 2, 0), (3, 0, 1)
+        self.image(f"pan/{split}/0.png")
+        self.image(f"pan/annotations/panoptic_{split}/0.png", pixels=ids)
+        self.put(f"pan/annotations/panoptic_{split}.json", {
+            "images": [{"id": 5, "file_name": "0.png"}], "categories": [{"id": 7, "name": "sky", "isthing": 0}, {"id": 2, "name": "car", "isthing": 1}],
+            "annotations": [{"image_id": 5, "file_name": "0.png", "segments_info": segments, **annotation}]})
+
+    @unittest.skipUnless(pillow and numpy, "needs Pillow and NumPy")
+    def test_panoptic(self):
+        """Pixels have the numbers of segments, and those of classes if asked; a file with instances beside it is COCO's."""
+        segments = [{"id": 65539, "category_id": 7}, {"id": 513, "category_id": 2, "iscrowd": 1, "bbox": [0, 0, 3, 5], "area": 4}]
+        self.panoptic(segments)
+        said = self.convert("pan")
+        self.assertIn("panoptic    mask(image) u8[h,w]", said)
+        self.assertNotIn("\n  mask ", said)
+        self.assertEqual(listed(self.dir / "out.pimg")[0]["fields"], {
+            "boxes": [[3, 0, 3, 6], [0, 0, 3, 5]], "class": [1, 0], "id": [65539, 513], "area": [18, 4], "iscrowd": [0, 1], "isthing": [0, 1], "segment": [1, 2]})
+        self.assertEqual(self.mask("panoptic"), [[2, 2, 2, 1, 1, 1, 0, 0, 0]] * HEIGHT)
+        self.convert("pan/annotations/panoptic_val2017.json", "--masks", "classes")
+        self.assertEqual(self.mask("mask"), [[0, 0, 0, 1, 1, 1, 255, 255, 255]] * HEIGHT)
+        self.panoptic(segments, "train2017")
+        self.convert("pan")
+        self.assertEqual(self.mask("panoptic", "out-train2017.pimg"), [[2, 2, 2, 1, 1, 1, 0, 0, 0]] * HEIGHT)
+        self.put("pan/annotations/instances_val2017.json", {"images": [{"id": 5, "file_name": "0.png"}]})
+        self.assertIn("panoptic segments are left out: --format panoptic converts them", self.convert("pan"))
+        self.convert("pan", "--format", "panoptic")
+
+    @unittest.skipUnless(pillow and numpy, "needs Pillow and NumPy")
+    def test_panoptic_that_is_wrong(self):
+        good = [{"id": 65539, "category_id": 7}, {"id": 513, "category_id": 2}]
+        for segments, more, told in (
+            (good[:1], {}, "panoptic_val2017/0.png has 18 pixels of id 513 or others that segments_info does not list"),
+            ([*good, good[0]], {}, "annotations[0]: segments_info[2]: its id is 65539; ids are 1 .. 16777215"),
+            ([{"id": 0, "category_id": 7}], {}, "its id is 0; ids are"),
+            ([{"id": 1, "category_id": 3}], {}, "its category_id is 3, which is not in the list"),
+            ([{"id": 1}], {}, "its category_id is missing; it has to be a whole number"),
+            (None, {}, "annotations[0]: its segments_info is missing; it has to be a list"),
+            ([{"id": 1, "category_id": 7, "bbox": [1]}], {}, "its bbox is [1], not the four numbers"),
+            (good, {"image_id": 6}, "its image_id is 6, which is not in the list of images"),
+            (good, {"file_name": None}, "its file_name is missing"),
+        ):
+            self.panoptic(segments, **more)
+            with self.subTest(told):
+                self.assertIn(told, self.convert("pan", "--format", "panoptic", status=2))
+        self.panoptic(good)
+        self.image("pan/annotations/panoptic_val2017/0.png", "L")
+        self.assertIn("0.png: its pixels are L, not RGB", self.convert("pan", status=2))
+        self.put("pan/annotations/panoptic_val2017/0.png", "")
+        self.assertIn("0.png: Pillow cannot read it", self.convert("pan", status=1))
+        (self.dir / "pan/annotations/panoptic_val2017").rename(self.dir / "moved")
+        self.assertIn("unpack panoptic_val2017.zip there", self.convert("pan", status=2))
+
 
 if __name__ == "__main__":
     unittest.main()

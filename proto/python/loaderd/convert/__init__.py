@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Callable, List, NamedTuple, Optional, Sequence
 
 from .. import BadSample, FeedError, Writer
-from . import _arrays, _arrow, _beton, _celeba, _coco, _cub, _folder, _imagenet, _masks, _pets, _streams, _tfrecord, _voc, _yolo
+from . import _arrays, _arrow, _beton, _celeba, _coco, _cub, _folder, _imagenet, _masks, _panoptic, _pets, _streams, _tfrecord, _voc, _yolo
 from ._part import Choice, Part, Refusal
 
 
@@ -27,6 +27,7 @@ class Source(NamedTuple):
 _COLUMNS = ("image", "label", "key")
 
 SOURCES: Sequence[Source] = (
+    Source("panoptic", "COCO's panoptic annotations, a folder or a .json: masks of segments, boxes, classes (needs Pillow)", _panoptic.recognises, _panoptic.parts, (), ("classes",)),
     Source("coco", "COCO's annotations with their images, a folder or a .json: boxes, classes, polygons, masks, keypoints, captions", _coco.recognises, _coco.parts, (), ("instances", "none")),
     Source("voc", "Pascal VOC, a folder: boxes, classes, masks of classes and of instances (with Pillow)", _voc.recognises, _voc.parts),
     Source("yolo", "YOLO's images/ and labels/: boxes, classes, polygons, keypoints", _yolo.recognises, _yolo.parts),
@@ -77,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--split", metavar="NAME", help="write this split alone; with several, each becomes OUT-NAME.pimg")
     for role, what in (("image", "holds the images"), ("label", "holds the labels"), ("key", "names the samples")):
         parser.add_argument(f"--{role}", metavar="COLUMN", help=f"the column that {what} (default: by its name and type)")
-    parser.add_argument("--masks", choices=_MASKS, help="instances: of coco, a mask of numbered objects, also if all segmentations are polygons; none: no such mask, even if some are run lengths")
+    parser.add_argument("--masks", choices=_MASKS, help="instances: of coco, a mask of numbered objects, also if all segmentations are polygons; none: no such mask, even if some are run lengths; classes: of panoptic, a mask of classes, too")
     parser.add_argument("--non-jpeg", choices=("jpeg", "raw", "zstd"), default="zstd", help="how to store images that are not JPEGs (default: zstd, without loss)")
     parser.add_argument("--quality", type=int, default=95, metavar="Q", help="of --non-jpeg jpeg, 1..100 (default: 95)")
     parser.add_argument("--shard-size", type=_bytes, default=0, metavar="BYTES", help="begin a new file after this many bytes (K, M, G, T)")

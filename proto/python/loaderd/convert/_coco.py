@@ -17,7 +17,7 @@ _INSTANCES_NOTE = (
 )
 
 
-def _files(folder: Path) -> Dict[str, List[Path]]:
+def files_of(folder: Path) -> Dict[str, List[Path]]:
     """The files of annotations by split."""
     splits: Dict[str, List[Path]] = {}
     for kind in _KINDS:
@@ -30,7 +30,7 @@ def _files(folder: Path) -> Dict[str, List[Path]]:
     return splits
 
 
-def _is_coco(path: Path) -> bool:
+def is_coco(path: Path) -> bool:
     if path.suffix.lower() != ".json":
         return False
     with open(path, "rb") as file:
@@ -39,11 +39,11 @@ def _is_coco(path: Path) -> bool:
 
 
 def recognises(path: Path) -> bool:
-    return bool(_files(path)) if path.is_dir() else _is_coco(path)
+    return bool(files_of(path)) if path.is_dir() else is_coco(path)
 
 
 def parts(path: Path, chosen: Choice) -> List[Part]:
-    splits = _files(path) if path.is_dir() else {"": [path]}
+    splits = files_of(path) if path.is_dir() else {"": [path]}
     found = {split: _Objects(files) for split, files in splits.items()}
     used = {category for objects in found.values() for category in objects.used}
     element = _mask_element([*found.values()], chosen.masks)
@@ -65,7 +65,7 @@ def image_folders(top: Path, split: str) -> List[Path]:
     return [top / split, top / "images" / split, top / "images", top]
 
 
-def _load(path: Path) -> Mapping[str, Any]:
+def load(path: Path) -> Mapping[str, Any]:
     try:
         with open(path, encoding="utf-8") as file:
             loaded = json.load(file)
@@ -76,7 +76,7 @@ def _load(path: Path) -> Mapping[str, Any]:
     return loaded
 
 
-def _required(where: str, item: Any, name: str, *kinds: Type[Any]) -> Any:
+def required(where: str, item: Any, name: str, *kinds: Type[Any]) -> Any:
     """Returns a value of an entry of a list, which has to have one of these types."""
     value = item.get(name) if isinstance(item, dict) else None
     if not isinstance(value, kinds) or isinstance(value, bool):
@@ -85,7 +85,7 @@ def _required(where: str, item: Any, name: str, *kinds: Type[Any]) -> Any:
     return value
 
 
-def _entries(path: Path, loaded: Mapping[str, Any], name: str) -> Iterator[Tuple[str, Any]]:
+def entries(path: Path, loaded: Mapping[str, Any], name: str) -> Iterator[Tuple[str, Any]]:
     """Yields the entries of a list, each with its location for messages. Refuses a repeated id."""
     entries = loaded.get(name) or ()
     if not isinstance(entries, (list, tuple)):
@@ -138,18 +138,18 @@ class _Objects:
         self.has_polygons = self.has_runs = False
         self.captions: Dict[Any, List[str]] = {}
         for path in files:
-            self._add(path, _load(path))
+            self._add(path, load(path))
         self.numbers = {category: number for number, category in enumerate(sorted(self.names))}
 
     def _add(self, path: Path, loaded: Mapping[str, Any]) -> None:
-        for where, image in _entries(path, loaded, "images"):
-            _required(where, image, "file_name", str)
-            self.images.setdefault(_required(where, image, "id", int, str), image)
-        for where, category in _entries(path, loaded, "categories"):
-            self.names[_required(where, category, "id", int)] = _required(where, category, "name", str)
+        for where, image in entries(path, loaded, "images"):
+            required(where, image, "file_name", str)
+            self.images.setdefault(required(where, image, "id", int, str), image)
+        for where, category in entries(path, loaded, "categories"):
+            self.names[required(where, category, "id", int)] = required(where, category, "name", str)
             self.keypoints = max(self.keypoints, len(category.get("keypoints") or ()))
-        for where, annotation in _entries(path, loaded, "annotations"):
-            image = _required(where, annotation, "image_id", int, str)
+        for where, annotation in entries(path, loaded, "annotations"):
+            image = required(where, annotation, "image_id", int, str)
             if image not in self.images:
                 raise Refusal(f"{path}: annotation {annotation.get('id')} is of image {image}, which is not listed")
             if "caption" in annotation:
@@ -158,28 +158,28 @@ class _Objects:
                 self._add_object(where, image, annotation)
 
     def _add_object(self, where: str, image: Any, annotation: Mapping[str, Any]) -> None:
-        category = _required(where, annotation, "category_id", int)
+        category = required(where, annotation, "category_id", int)
         if category not in self.names:
             raise Refusal(f"{where}: its category_id is {category}, which is not in the list of categories")
-        if len(_required(where, annotation, "bbox", list)) != 4:
+        if len(required(where, annotation, "bbox", list)) != 4:
             raise Refusal(f"{where}: its bbox is {annotation['bbox']}, not the four numbers x, y, width and height")
         self.used.add(category)
         self.has_polygons |= bool(_polygons(where, annotation))
         # instances_ and person_keypoints_ describe the same object under one id
-        item = self.objects.setdefault(image, {}).setdefault(_required(where, annotation, "id", int), {})
+        item = self.objects.setdefault(image, {}).setdefault(required(where, annotation, "id", int), {})
         item.update(annotation)
         if isinstance(annotation.get("segmentation"), dict):
             self.has_runs = True
             item[_RUNS] = _runs(where, self.images[image], annotation["segmentation"])
 
 
-def _numbering(found: _Objects) -> Sequence[str]:
-    """Returns a note on the class numbers if they differ from the category ids."""
-    if list(found.numbers) == list(found.numbers.values()):
+def numbering(numbers: Mapping[int, int]) -> Sequence[str]:
+    """Returns a note on the class numbers if they differ from the category ids. `numbers`: by id."""
+    if list(numbers) == list(numbers.values()):
         return []
-    if len(found.numbers) == 1:
-        return [f"class 0 is category {min(found.numbers)}"]
-    return [f"classes 0 .. {len(found.numbers) - 1} are the categories in the order of their ids, {min(found.numbers)} .. {max(found.numbers)}"]
+    if len(numbers) == 1:
+        return [f"class 0 is category {min(numbers)}"]
+    return [f"classes 0 .. {len(numbers) - 1} are the categories in the order of their ids, {min(numbers)} .. {max(numbers)}"]
 
 
 def _part(name: str, found: _Objects, every: Sequence[_Objects], used: AbstractSet[int], path: Path, folders: Sequence[Path], element: str) -> Part:
@@ -192,7 +192,7 @@ def _part(name: str, found: _Objects, every: Sequence[_Objects], used: AbstractS
             Field("boxes", "boxes", "boxes(image) f32[*,4] xywh"), Field("class", "class", "class(boxes) i32[*]"),
             Field("id", "id", "value(boxes) i64[*]"), Field("area", "area", "value(boxes) f32[*]"), Field("iscrowd", "iscrowd", "value(boxes) u8[*]"),
         ]  # fmt: skip
-        notes += _numbering(found)
+        notes += numbering(found.numbers)
     if has_polygons:
         fields += polygon_fields()
         notes.append(POLYGON_NOTE)
@@ -207,6 +207,8 @@ def _part(name: str, found: _Objects, every: Sequence[_Objects], used: AbstractS
         fields.append(Field("keypoints", "keypoints", f"keypoints(boxes) f32[*,{found.keypoints},3] xyv"))
     if found.captions:
         fields.append(Field("captions", "captions", "json"))
+    if any(path.parent.glob("panoptic_*.json")):
+        notes.append("panoptic segments are left out: --format panoptic converts them")
     names = unique_names(found.names, used, path, notes)
     return Part(name, fields, lambda: _rows(found, folders, masks), [names[category] for category in sorted(names)] or None, notes)
 
@@ -235,7 +237,7 @@ class _Instances:
     def _sides(self, image: Mapping[str, Any]) -> Tuple[int, int]:
         where = f"{self._path}: image {image['id']!r}, {image['file_name']}"
         try:
-            height, width = (_required(where, image, name, int) for name in ("height", "width"))
+            height, width = (required(where, image, name, int) for name in ("height", "width"))
         except Refusal as error:
             raise Refusal(f"{error}, to draw polygons; --masks none makes no mask of instances") from None
         if height < 1 or width < 1 or height * width > PIXELS_MAX:
