@@ -91,6 +91,7 @@ class PackimgInputs(PackimgTest):
                 self.put(name, "a,b\n")
             self.packimg("convert", "-q", name, "-o", "no.pimg", rc=2)
             self.assertIn(f"{name}: by its name it is {what}", self.stderr)
+            self.assertIn('"python -m loaderd.convert" with the name of the dataset\'s folder', self.stderr)
         self.put("images.txt", "cub/images/001.a/0.jpg\n")  # of anyone
         self.convert("images.txt", "-o", "out.pimg", "--force")
         # rows that are objects: each is a sample, and a note says so

@@ -491,7 +491,7 @@ class Convert(ImagesTest):
 
     def test_not_recognised(self):
         (self.dir / "a.bin").write_bytes(b"x")
-        self.assertIn("a.bin: none of panoptic, coco, voc, yolo, masks, celeba, pets, cub, imagenet, cifar, imagefolder, tfrecord, arrow, ffcv, mds, litdata, numpy; --format NAME says which it is", self.convert("a.bin", status=2))
+        self.assertIn("a.bin: none of panoptic, coco, voc, yolo, masks, celeba, pets, cub, imagenet, openimages, cifar, imagefolder, tfrecord, arrow, ffcv, mds, litdata, numpy; --format NAME says which it is", self.convert("a.bin", status=2))
         self.assertIn("there is no such file", self.convert("none", status=2))
 
     @unittest.skipUnless(numpy, "needs NumPy")

@@ -120,6 +120,46 @@ class ConvertLists(ImagesTest):
             self.put("i/LOC_val_solution.csv", f"ImageId,PredictionString\nILSVRC2012_val_00000001,{text}\n")
             self.assertIn(f"ILSVRC2012_val_00000001: {told}", self.convert("i", status=2))
 
+    def test_open_images(self):
+        """Boxes and labels of the images that are there, by the headers of tables, in splits."""
+        for i, name in enumerate(("train/b0", "train/a1", "train/c2", "validation/d3")):
+            self.put(f"o/{name}.jpg", self.jpegs[i])
+        header = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside"
+        boxes = f"{header},XClick1X\nb0,xclick,/m/02,1,0.25,0.5,0,1,0,1,-1,0,0,0.5\na1,xclick,/m/01,1,0,0.5,0.125,0.25,1,0,0,0,0,0.5\nb0,xclick,/m/01,1,0,1,0,1,0,0,0,0,1,0.5\nzz,xclick,/m/09,1,0,1,0,1,0,0,0,0,1,0.5\n"
+        self.put("o/oidv6-train-annotations-bbox.csv", boxes)
+        self.put("o/annotations/validation-annotations-bbox.csv", f"{header}\nd3,xclick,/m/02,1,0,1,0,1,0,0,0,0,0\n")
+        said = self.convert("o")
+        self.assertIn("classes     2: /m/01, /m/02", said)
+        self.assertIn("oidv6-train-annotations-bbox.csv: left out 1 rows of images that are not there", said)
+        self.assertIn("left out 1 images of the folder of train that no table lists", said)
+        self.put("o/class-descriptions-boxable.csv", "/m/02,Turtle\n/m/01,Bank\n")
+        said = self.convert("o")
+        self.assertIn("boxes(image) f32[*,4] xyxy normalized", said)
+        self.assertIn("classes     2: Turtle, Bank", said)
+        flags = {"occluded": [0, 0], "truncated": [1, 0], "group_of": [-1, 0], "depiction": [0, 0], "inside": [0, 1]}
+        self.assertEqual([(name, fields["boxes"], fields["class"]) for name, _, fields in self.fields("out-train.pimg")], [
+            ("a1", [[0, 0.125, 0.5, 0.25]], [1]), ("b0", [[0.25, 0, 0.5, 1], [0, 0, 1, 1]], [0, 1])])
+        self.assertEqual({name: self.fields("out-train.pimg")[1][2][name] for name in flags}, flags)
+        self.assertEqual(self.fields("out-validation.pimg")[0][2]["class"], [0])
+        self.put("o/train-annotations-human-imagelabels.csv", "ImageID,Source,LabelName,Confidence\nc2,verification,/m/03,0\nc2,crowdsource-verification,/m/03,0\na1,machine,/m/02,0.5\n")
+        self.assertIn("human-imagelabels.csv, line 2: LabelName '/m/03' is not in ", self.convert("o", status=2))
+        self.put("o/oidv7-class-descriptions.csv", "LabelName,DisplayName\n/m/02,Turtle\n/m/03,Bank\n")
+        self.put("o/train-annotations-object-segmentation.csv", "MaskPath,ImageID,LabelName\n")
+        said = self.convert("o")
+        self.assertIn("left out: train-annotations-object-segmentation.csv", said)
+        self.assertIn("classes     3: Turtle, Bank, Bank (/m/03)", said)
+        self.assertEqual([[fields[name] for name in ("class", "labels", "confidence", "verified")] for _, _, fields in self.fields("out-train.pimg")], [
+            [[1], [0], [0.5], [0]], [[0, 1], [], [], []], [[], [2], [0], [1]]])
+        self.put("o/train-annotations-bbox.csv", boxes)
+        self.assertIn("oidv6-train-annotations-bbox.csv has boxes of the same images, and both would count", self.convert("o", status=2))
+        self.convert("o/annotations/validation-annotations-bbox.csv")
+        self.assertEqual([name for name, _, _ in self.fields()], ["d3"])
+        for line, told in (("d3,x,/m/02,1,0,2,0,1,0,0,0,0,0", "line 2: XMax is '2', not a number of 0 .. 1"), ("d3,x,/m/02,1,0,nan,0,1,0,0,0,0,0", "XMax is 'nan'"),
+                           ("d3,x,/m/02,1,0.5,0.25,0,1,0,0,0,0,0", "line 2: XMin and YMin are 0.5 and 0, XMax and YMax 0.25 and 1"), ("d3,x,/m/02,1", "line 2: 4 cells, not 13"),
+                           ("d3,x,/m/02,1,0,1,0,1,2,0,0,0,0", "line 2: IsOccluded is '2', not a number of -1 .. 1"), ("zz,x,/m/02,1,0,1,0,1,0,0,0,0,0", "none of its images is in ")):
+            self.put("o/annotations/validation-annotations-bbox.csv", f"{header}\n{line}\n")
+            self.assertIn(told, self.convert("o/annotations/validation-annotations-bbox.csv", status=2))
+
     @unittest.skipUnless(numpy, "NumPy is not installed")
     def test_ffcv(self):
         """Each type of field; JPEGs stay as they are, and what metadata points to is checked."""

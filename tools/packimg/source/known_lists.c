@@ -12,10 +12,6 @@
 	"\"python -m loaderd.convert\" with the name of the dataset's folder writes a dataset "    \
 	"with all of its annotations"
 
-#define BY_WRITER                                                                                  \
-	"packimg packs a row for each image, and here a row is an object or a label of an image: " \
-	"loaderd.Writer in Python writes datasets with boxes and lists of classes"
-
 static const struct known_list lists[] = {
 	{"list_attr_celeba.txt", NULL, "CelebA's attributes", BY_FOLDER, "CelebA"},
 	{"list_eval_partition.txt", NULL, "CelebA's split", BY_FOLDER, "CelebA"},
@@ -37,8 +33,8 @@ static const struct known_list lists[] = {
 	 "the classes of ImageNet's validation images, by number and without their names",
 	 "move the images to a folder for each class, and give that to packimg convert", NULL},
 	{"ImageSets/*/*.txt", NULL, "a list of Pascal VOC", BY_FOLDER, NULL},
-	{"*-annotations-bbox.csv", NULL, "Open Images' boxes", BY_WRITER, NULL},
-	{"*-imagelabels*.csv", NULL, "Open Images' labels", BY_WRITER, NULL},
+	{"*-annotations-bbox.csv", NULL, "Open Images' boxes", BY_FOLDER, NULL},
+	{"*-imagelabels*.csv", NULL, "Open Images' labels", BY_FOLDER, NULL},
 };
 
 static const char *base_of(const char *path)

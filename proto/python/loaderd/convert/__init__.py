@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Callable, List, NamedTuple, Optional, Sequence
 
 from .. import BadSample, FeedError, Writer
-from . import _arrays, _arrow, _beton, _celeba, _coco, _cub, _folder, _imagenet, _masks, _panoptic, _pets, _streams, _tfrecord, _voc, _yolo
+from . import _arrays, _arrow, _beton, _celeba, _coco, _cub, _folder, _imagenet, _masks, _openimages, _panoptic, _pets, _streams, _tfrecord, _voc, _yolo
 from ._part import Choice, Part, Refusal
 
 
@@ -36,6 +36,7 @@ SOURCES: Sequence[Source] = (
     Source("pets", "the Oxford-IIIT Pet dataset, a folder: breeds, trimaps, boxes (needs Pillow)", _pets.recognises, _pets.parts),
     Source("cub", "CUB-200-2011, a folder: classes, boxes, parts", _cub.recognises, _cub.parts),
     Source("imagenet", "ImageNet's localization as on Kaggle, the folder of LOC_train_solution.csv: classes, boxes", _imagenet.recognises, _imagenet.parts),
+    Source("openimages", "Open Images' tables with their images, a folder or a .csv: boxes, classes, flags, image-level labels", _openimages.recognises, _openimages.parts),
     Source("cifar", "the Python version of CIFAR-10 and CIFAR-100, a folder or a file of it", _arrays.recognises_cifar, _arrays.cifar_parts),
     Source("imagefolder", "Hugging Face's folders of images with metadata.jsonl or metadata.csv", _folder.recognises, _folder.parts, ("image", "label")),
     Source("tfrecord", "TFRecord files of tf.train.Example, one or a folder of them", _tfrecord.recognises, _tfrecord.parts, _COLUMNS),
