@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import pathlib
 import struct
 import types
@@ -40,8 +41,10 @@ class ConvertLists(ImagesTest):
             self.put(f"c/img_align_celeba/00000{i}.jpg", self.jpegs[i])
         self.put("c/list_attr_celeba.txt", "3\nBald Smiling Young \n000000.jpg -1  1 -1\n000001.jpg  1  1  1\n000002.jpg -1 -1 -1\n")
         said = self.convert("c")
-        self.assertEqual(self.fields(), [("000000", -1, {"attributes": [0, 1, 0]}), ("000001", -1, {"attributes": [1, 1, 1]}), ("000002", -1, {"attributes": [0, 0, 0]})])
-        self.assertIn("1 for yes and 0 for no: 0 Bald, 1 Smiling, 2 Young", said)
+        self.assertEqual(self.fields(), [("000000", -1, {"attributes": [0, 1, 0], "labels": [1]}), ("000001", -1, {"attributes": [1, 1, 1], "labels": [0, 1, 2]}),
+                                         ("000002", -1, {"attributes": [0, 0, 0], "labels": []})])
+        self.assertIn("1 for yes and 0 for no, in the order of the classes; labels lists those that are 1", said)
+        self.assertEqual([kind["name"] for kind in json.loads(packimg("info", "--json", self.dir / "out.pimg"))["classes"]], ["Bald", "Smiling", "Young"])
         self.assertIn("value u8[3]", said)
         self.put("c/list_eval_partition.txt", "000000.jpg 0\n000001.jpg 0\n000002.jpg 2\n")
         self.put("c/identity_CelebA.txt", "000000.jpg 2880\n000001.jpg 7\n000002.jpg 9\n")
@@ -49,7 +52,7 @@ class ConvertLists(ImagesTest):
                  + "".join(f"00000{i}.jpg " + " ".join(map(str, range(i, i + 10))) + "\n" for i in range(3)))
         self.convert("c")
         self.assertEqual([name for name, _, _ in self.fields("out-train.pimg")], ["000000", "000001"])
-        self.assertEqual(self.fields("out-test.pimg"), [("000002", -1, {"attributes": [0, 0, 0], "identity": 9, "landmarks": [[2, 3], [4, 5], [6, 7], [8, 9], [10, 11]]})])
+        self.assertEqual(self.fields("out-test.pimg"), [("000002", -1, {"attributes": [0, 0, 0], "labels": [], "identity": 9, "landmarks": [[2, 3], [4, 5], [6, 7], [8, 9], [10, 11]]})])
         self.convert("c/list_attr_celeba.txt")  # the list stands for its folder
         for cell, told in (("2", "000001.jpg: Smiling is 2, not 1 or -1"), ("", "000001.jpg: 2 numbers, not 3")):
             self.put("c/list_attr_celeba.txt", f"2\nBald Smiling Young\n000000.jpg -1 1 -1\n000001.jpg 1 {cell} 1\n")
@@ -62,7 +65,9 @@ class ConvertLists(ImagesTest):
         self.put("c/list_attr_celeba.csv", "image_id,Bald,Young\n000002.jpg,-1,1\n")
         self.put("c/list_eval_partition.csv", "image_id,partition\n000002.jpg,1\n")
         self.convert("c")
-        self.assertEqual(self.fields(), [("000002", -1, {"attributes": [0, 1]})])
+        self.assertEqual(self.fields(), [("000002", -1, {"attributes": [0, 1], "labels": [1]})])
+        self.put("c/list_attr_celeba.csv", "image_id,Bald,Bald\n000002.jpg,-1,1\n")
+        self.assertIn("list_attr_celeba.csv: two columns are called Bald", self.convert("c", status=2))
 
     @unittest.skipUnless(pillow and numpy, "Pillow or NumPy is not installed")
     def test_pets(self):
@@ -141,15 +146,15 @@ class ConvertLists(ImagesTest):
             ("a1", [[0, 0.125, 0.5, 0.25]], [1]), ("b0", [[0.25, 0, 0.5, 1], [0, 0, 1, 1]], [0, 1])])
         self.assertEqual({name: self.fields("out-train.pimg")[1][2][name] for name in flags}, flags)
         self.assertEqual(self.fields("out-validation.pimg")[0][2]["class"], [0])
-        self.put("o/train-annotations-human-imagelabels.csv", "ImageID,Source,LabelName,Confidence\nc2,verification,/m/03,0\nc2,crowdsource-verification,/m/03,0\na1,machine,/m/02,0.5\n")
+        self.put("o/train-annotations-human-imagelabels.csv", "ImageID,Source,LabelName,Confidence\nc2,verification,/m/03,0\nc2,crowdsource-verification,/m/03,0\nc2,verification,/m/01,1\na1,machine,/m/02,0.5\n")
         self.assertIn("human-imagelabels.csv, line 2: LabelName '/m/03' is not in ", self.convert("o", status=2))
         self.put("o/oidv7-class-descriptions.csv", "LabelName,DisplayName\n/m/02,Turtle\n/m/03,Bank\n")
         self.put("o/train-annotations-object-segmentation.csv", "MaskPath,ImageID,LabelName\n")
         said = self.convert("o")
         self.assertIn("left out: train-annotations-object-segmentation.csv", said)
         self.assertIn("classes     3: Turtle, Bank, Bank (/m/03)", said)
-        self.assertEqual([[fields[name] for name in ("class", "labels", "confidence", "verified")] for _, _, fields in self.fields("out-train.pimg")], [
-            [[1], [0], [0.5], [0]], [[0, 1], [], [], []], [[], [2], [0], [1]]])
+        self.assertEqual([[fields[name] for name in ("class", "labels", "confidence", "verified", "absent")] for _, _, fields in self.fields("out-train.pimg")], [
+            [[1], [0], [0.5], [0], []], [[0, 1], [], [], [], []], [[], [1], [1], [1], [2]]])
         self.put("o/train-annotations-bbox.csv", boxes)
         self.assertIn("oidv6-train-annotations-bbox.csv has boxes of the same images, and both would count", self.convert("o", status=2))
         self.convert("o/annotations/validation-annotations-bbox.csv")

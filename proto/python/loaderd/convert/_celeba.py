@@ -106,16 +106,21 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
     if attributes is None or not attributes.columns:
         raise Refusal(f"{path}: {_ATTRIBUTES} has no line with the names of attributes")
     others = {"identity": _table(top, "identity_CelebA"), "landmarks": _table(top, landmarks), "box": _table(top, boxes) if boxes else None}
-    fields = [Field("image", "image", "image u8[h,w,3]"), Field("key", "key", "key"), Field("attributes", "attributes", f"value u8[{len(attributes.columns)}]")]
+    twice = next((name for number, name in enumerate(attributes.columns) if name in attributes.columns[:number]), None)
+    if twice is not None:
+        raise Refusal(f"{attributes.path}: two columns are called {twice}: rename one")
+    fields = [
+        Field("image", "image", "image u8[h,w,3]"), Field("key", "key", "key"), Field("attributes", "attributes", f"value u8[{len(attributes.columns)}]"),
+        Field("labels", "labels", "class i32[*]"),
+    ]  # fmt: skip
     kinds = {"identity": "value i32 sparse", "landmarks": "keypoints(image) f32[5,2] xy sparse", "box": "boxes(image) f32[4] xywh sparse"}
     fields += [Field(name, name, kinds[name]) for name, table in others.items() if table]
-    named = ", ".join(f"{number} {name}" for number, name in enumerate(attributes.columns))
-    notes = [f"attributes has a number for each, 1 for yes and 0 for no: {named}"]
+    notes = ["attributes has a number for each attribute, 1 for yes and 0 for no, in the order of the classes; labels lists those that are 1"]
     partition = _table(top, "list_eval_partition")
     splits: Dict[str, List[str]] = {}
     for name in attributes.rows:
         splits.setdefault(_split_of(partition, name), []).append(name)
-    return [Part(split, fields, _reader(folder, attributes, others, splits[split]), None, notes) for split in sorted(splits, key=("", *_SPLITS).index)]
+    return [Part(split, fields, _reader(folder, attributes, others, splits[split]), attributes.columns, notes) for split in sorted(splits, key=("", *_SPLITS).index)]
 
 
 def _reader(folder: Path, attributes: _Table, others: Mapping[str, Optional[_Table]], names: Sequence[str]) -> Any:
@@ -123,7 +128,9 @@ def _reader(folder: Path, attributes: _Table, others: Mapping[str, Optional[_Tab
 
     def rows() -> Iterator[Mapping[str, Any]]:
         for name in names:
-            row: Dict[str, Any] = {"image": folder / (str(Path(name).with_suffix(".png")) if png else name), "key": name, "attributes": _attributes(attributes, name)}
+            values = _attributes(attributes, name)
+            row: Dict[str, Any] = {"image": folder / (str(Path(name).with_suffix(".png")) if png else name), "key": name, "attributes": values}
+            row["labels"] = [number for number, value in enumerate(values) if value]
             for other, table in others.items():
                 numbers = _numbers(table, name) if table else None
                 if numbers is not None:

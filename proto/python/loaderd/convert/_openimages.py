@@ -230,6 +230,7 @@ def _fields(boxes: bool, labels: bool) -> List[Field]:
         fields += [Field(name, name, "value(boxes) i16[*]") for name in _FLAGS.values()]
     if labels:
         fields += [Field("labels", "labels", "class i32[*]"), Field("confidence", "confidence", "value(labels) f32[*]"), Field("verified", "verified", "value(labels) u8[*]")]
+        fields.append(Field("absent", "absent", "class i32[*]"))
     return fields
 
 
@@ -237,11 +238,13 @@ def _reader(images: _Images, final: Sequence[int]) -> Any:
     def rows() -> Iterator[Mapping[str, Any]]:
         for name in sorted({*images.boxes, *images.labels}):
             boxes = list(_BOX.iter_unpack(images.boxes.get(name, b"")))
-            labels = dict.fromkeys(_LABEL.iter_unpack(images.labels.get(name, b"")))  # several tables or people may have the same one
+            found = dict.fromkeys(_LABEL.iter_unpack(images.labels.get(name, b"")))  # several tables or people may have the same one
+            labels = [label for label in found if label[1] > 0]
             yield {
                 "image": Path(images.files[name]), "key": name, "boxes": [box[1:5] for box in boxes], "class": [final[box[0]] for box in boxes],
                 **{flag: [box[5 + at] for box in boxes] for at, flag in enumerate(_FLAGS.values())},
                 "labels": [final[label[0]] for label in labels], "confidence": [label[1] for label in labels], "verified": [label[2] for label in labels],
+                "absent": [final[label[0]] for label in found if label[1] == 0],
             }  # fmt: skip
 
     return rows
