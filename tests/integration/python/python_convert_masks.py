@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import shutil
 import unittest
 
 from images_test import ImagesTest, listed, numpy, packimg, pillow
@@ -69,10 +70,14 @@ class ConvertMasks(ImagesTest):
         self.coco(inner, crowd, {}, polygon, height=HEIGHT, width=WIDTH)
         said = self.convert("coco")
         self.assertIn("instances   mask(image) u8[h,w]", said)
-        self.assertIn("crowds lie below all others; 2 lost pixels to others, and 0 have none", said)
+        self.assertIn("crowds lie below all others; objects that lost pixels to others: 2, without any pixel: 0", said)
         self.assertEqual(self.mask("instances"), [[4, 4, 4, 4] + [0] * 5, [4, 1, 1, 4] + [0] * 5, [4, 4, 4, 4] + [0] * 5] + [[2] + [0] * 8] * 3)
         fields = listed(self.dir / "out.pimg")[0]["fields"]
         self.assertEqual((fields["instance"], fields["rle"]), ([1, 2, 0, 4], {"71": crowd["segmentation"]}))
+        twice = {"segmentation": [*inner["segmentation"] * 4, [0, 0, 2, 0, 2, 3, 0, 3]]}  # 7 pixels, though 14 of its polygons
+        self.coco(polygon, twice, height=HEIGHT, width=WIDTH)
+        self.convert("coco", "--masks", "instances")
+        self.assertEqual(self.mask("instances")[:3], [[2, 2, 1, 1] + [0] * 5, [2, 2, 2, 1] + [0] * 5, [2, 2, 1, 1] + [0] * 5])
         self.coco(single, polygon)  # the encoding has the image's size
         self.convert("coco")
         self.assertEqual(self.mask("instances")[0], [1, 1, 2, 2] + [0] * 5)
@@ -81,7 +86,7 @@ class ConvertMasks(ImagesTest):
         self.convert("coco", "--masks", "instances")
         self.assertEqual(self.mask("instances")[:4], [[1] * 4 + [0] * 5] * 3 + [[0] * 9])
         self.coco(*[polygon] * 300, height=HEIGHT, width=WIDTH)
-        self.assertIn("299 lost pixels to others, and 299 have none", self.convert("coco", "--masks", "instances"))
+        self.assertIn("objects that lost pixels to others: 299, without any pixel: 299", self.convert("coco", "--masks", "instances"))
         self.assertEqual(self.mask("instances")[0], [300] * 4 + [0] * 5)
         self.coco(polygon, height=HEIGHT)
         self.assertIn("json: image 5, 0.png: its width is missing; it has to be a whole number, to draw polygons; --masks none", self.convert("coco", "--masks", "instances", status=2))
@@ -136,6 +141,12 @@ class ConvertMasks(ImagesTest):
         self.assertEqual(self.mask("panoptic"), [[2, 2, 2, 1, 1, 1, 0, 0, 0]] * HEIGHT)
         self.convert("pan/annotations/panoptic_val2017.json", "--masks", "classes")
         self.assertEqual(self.mask("mask"), [[0, 0, 0, 1, 1, 1, 255, 255, 255]] * HEIGHT)
+        for top, images in (("ade", "images/validation"), ("city", "leftImg8bit/val/ulm")):  # as panopticapi's users keep those
+            there = self.dir / top / ("gtFine" if top == "city" else "")
+            self.image(f"{top}/{images}/0.png")
+            shutil.copytree(self.dir / "pan/annotations/panoptic_val2017", there / f"{top}_panoptic_val")
+            shutil.copy(self.dir / "pan/annotations/panoptic_val2017.json", there / f"{top}_panoptic_val.json")
+            self.convert(there / f"{top}_panoptic_val.json")
         self.panoptic(segments, "train2017")
         self.convert("pan")
         self.assertEqual(self.mask("panoptic", "out-train2017.pimg"), [[2, 2, 2, 1, 1, 1, 0, 0, 0]] * HEIGHT)

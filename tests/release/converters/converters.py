@@ -1,7 +1,7 @@
 """python -m loaderd.convert against the projects whose formats it reads: each writes a dataset of the same images, reads it back with its own reader, and that has
 to be what the converted dataset holds. The programs are in $PACKIMG and $PACKIMG_IMAGES, the package in $PYTHONPATH.
 
-    converters.py NAME      NAME: arrow, tfrecord, mds, litdata, ffcv
+    converters.py NAME      NAME: arrow, tfrecord, mds, litdata, ffcv, coco
 """
 
 import csv
@@ -179,7 +179,59 @@ def ffcv(work, files):
         print(f"{mode}.beton: {len(found)} samples are equal")
 
 
-SOURCES = {"ffcv": ffcv, "arrow": arrow, "tfrecord": tfrecord, "mds": mds, "litdata": litdata}
+def shape(random, width, height):
+    """A segmentation of COCO: polygons, or run lengths, compressed or not, of a mask with noise."""
+    import numpy
+    from pycocotools import mask
+
+    kind = random.choice(("polygons", "list", "text"))
+    if kind == "polygons":
+        return [[round(random.uniform(-3, side + 3), 2) for _ in range(random.randint(3, 12)) for side in (width, height)] for _ in range(random.randint(1, 2))]
+    inside = numpy.zeros((height, width), "uint8")
+    inside[random.randrange(height) :, random.randrange(width) :] = [[random.random() < 0.9]]
+    inside ^= numpy.array([[random.random() < 0.02 for _ in range(width)] for _ in range(height)], "uint8")
+    if kind == "text":
+        coded = mask.encode(numpy.asfortranarray(inside))
+        return {"size": coded["size"], "counts": coded["counts"].decode()}
+    flat = numpy.concatenate([[0], inside.T.ravel(), [2]])
+    ends = numpy.flatnonzero(flat[1:] != flat[:-1])
+    return {"size": [height, width], "counts": numpy.diff([0, *ends]).tolist()}
+
+
+def coco(work, files):
+    """Masks of instances: pycocotools' pixels, of which the object with the fewest has those of several."""
+    from random import Random
+
+    import numpy
+    from PIL import Image
+    from pycocotools.coco import COCO
+
+    random = Random(1)
+    images, annotations = [], []
+    for i, file in enumerate(files[:COUNT]):
+        with Image.open(file) as opened:
+            images.append({"id": i, "file_name": f"{i}.jpg", "width": opened.width, "height": opened.height})
+        (work / f"{i}.jpg").write_bytes(file.read_bytes())
+        for _ in range(random.randint(0, 8)):
+            annotations.append({"id": len(annotations) + 1, "image_id": i, "category_id": 1, "bbox": [0, 0, 1, 1], "iscrowd": random.randrange(2),
+                                "segmentation": shape(random, opened.width, opened.height)})
+    path = work / "some.json"
+    path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "a"}]}))
+    convert(path, work / "coco.pimg")
+    subprocess.run([PACKIMG, "extract", "-q", work / "coco.pimg", "-o", work / "back"], check=True)
+    own = COCO(str(path))
+    for image in images:
+        found = numpy.asarray(Image.open(next((work / "back").rglob(f"{image['id']}.instances.*"))))
+        masks = [own.annToMask(item) for item in own.loadAnns(own.getAnnIds(imgIds=[image["id"]]))]
+        crowds = [item["iscrowd"] for item in own.loadAnns(own.getAnnIds(imgIds=[image["id"]]))]
+        wanted = numpy.zeros((image["height"], image["width"]), "uint8")
+        for number in sorted(range(len(masks)), key=lambda number: (not crowds[number], -int(masks[number].sum()))):
+            wanted[masks[number] == 1] = number + 1
+        assert (found == wanted).all(), f"coco: image {image['id']}: {(found != wanted).sum()} pixels differ"
+    print(f"coco: the masks of {len(annotations)} objects are equal")
+
+
+SOURCES = {"coco": coco, "ffcv": ffcv, "arrow": arrow, "tfrecord": tfrecord, "mds": mds, "litdata": litdata}
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="converters-") as folder:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
 
 from ._part import POLYGON_NOTE, Choice, Field, Part, Refusal, polygon_columns, polygon_fields, unique_names
-from ._spans import PIXELS_MAX, ObjectMask, Spans, element_for, run_lengths, spans_of_polygon, spans_of_runs
+from ._spans import PIXELS_MAX, ObjectMask, Spans, element_for, run_lengths, spans_of_polygon, spans_of_runs, union
 
 _KINDS = ("instances_", "person_keypoints_", "captions_")
 _ROBOFLOW = "_annotations.coco.json"
@@ -122,7 +122,7 @@ def _runs(where: str, image: Mapping[str, Any], segmentation: Mapping[str, Any])
         raise Refusal(f"{where}: its segmentation: {error}; encode the mask again, as pycocotools.mask.encode() does, or remove the annotation") from None
     for side, name in enumerate(("height", "width")):
         if image.get(name, segmentation["size"][side]) != segmentation["size"][side]:
-            raise Refusal(f"{where}: its segmentation: size is {segmentation['size']}, but the {name} of its image, {image['file_name']}, is {image[name]}: correct either")
+            raise Refusal(f"{where}: its segmentation: size is {segmentation['size']}, but the {name} of its image, {image['file_name']}, is {image[name]!r}: correct either")
     return runs
 
 
@@ -168,9 +168,10 @@ class _Objects:
         # instances_ and person_keypoints_ describe the same object under one id
         item = self.objects.setdefault(image, {}).setdefault(required(where, annotation, "id", int), {})
         item.update(annotation)
-        if isinstance(annotation.get("segmentation"), dict):
+        item.pop(_RUNS, None)
+        if isinstance(item.get("segmentation"), dict):
             self.has_runs = True
-            item[_RUNS] = _runs(where, self.images[image], annotation["segmentation"])
+            item[_RUNS] = _runs(where, self.images[image], item["segmentation"])
 
 
 def numbering(numbers: Mapping[int, int]) -> Sequence[str]:
@@ -252,7 +253,7 @@ class _Instances:
         return {"instance": instance, "instances": self._draw(image, numbered)}
 
     def _draw(self, image: Mapping[str, Any], numbered: Sequence[Tuple[int, Mapping[str, Any]]]) -> Any:
-        if not numbered and not ("height" in image and "width" in image):
+        if not numbered and not all(isinstance(image.get(side), int) for side in ("height", "width")):
             return None
         coded = {item["id"]: tuple(item["segmentation"]["size"]) for _, item in numbered if _RUNS in item}
         other = next((number for number, size in coded.items() if size != next(iter(coded.values()))), None)
@@ -271,13 +272,13 @@ class _Instances:
         self._covered += len(mask.covered)
         self._hidden += sum(not pixels for pixels in mask.visible.values())
         if self._covered or self._hidden:
-            self._notes[self._at] = f"{_INSTANCES_NOTE}; {self._covered} lost pixels to others, and {self._hidden} have none"
+            self._notes[self._at] = f"{_INSTANCES_NOTE}; objects that lost pixels to others: {self._covered}, without any pixel: {self._hidden}"
 
 
 def _spans(item: Mapping[str, Any], height: int, width: int) -> Spans:
     if _RUNS in item:
         return spans_of_runs(item[_RUNS])
-    return [span for polygon in _polygons("", item) for span in spans_of_polygon(polygon, height, width)]
+    return union(span for polygon in _polygons("", item) for span in spans_of_polygon(polygon, height, width))
 
 
 def _rows(found: _Objects, folders: Sequence[Path], masks: Optional[_Instances]) -> Iterator[Mapping[str, Any]]:

@@ -11,6 +11,7 @@ from ._spans import element_for
 _PREFIX = "panoptic_"
 _ID_MAX = (1 << 24) - 1  # R + 256 G + 65536 B
 _VOID = {"u8": 255, "u16": 65535}  # pixels without a class, by the element of the mask of classes
+_ADE20K = {"train": "training", "val": "validation"}  # folders of its splits
 _NOTE = "panoptic has the number of a segment in each pixel, 0 for none, and segment that of each box; id has the ids of the PNGs"
 
 
@@ -86,11 +87,16 @@ def parts(path: Path, chosen: Choice) -> List[Part]:
     element = element_for(max(segments.most for segments in every.values()))
     found = []
     for split, segments in every.items():
-        top = path if path.is_dir() else path.parent.parent
-        folders = _coco.image_folders(top, split or path.stem.split("_")[-1])
-        folders += [] if path.is_dir() else [path.parent, path.parent / "images"]
+        folders = _coco.image_folders(path, split) if path.is_dir() else _folders_beside(path)
         found.append(_part(split, segments, used, folders, element, chosen.masks == "classes"))
     return found
+
+
+def _folders_beside(path: Path) -> List[Path]:
+    """Where the images of a file may be: in COCO's folders, those of ADE20K, in which panopticapi's file lies, and those of Cityscapes."""
+    split = path.stem.split("_")[-1]
+    folders = [*_coco.image_folders(path.parent.parent, split), *_coco.image_folders(path.parent, split)]
+    return [*folders, path.parent / "images" / _ADE20K.get(split, split), *sorted((path.parent.parent / "leftImg8bit" / split).glob("*"))]
 
 
 def _masks(path: Path) -> Path:

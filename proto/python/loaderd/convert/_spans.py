@@ -4,7 +4,7 @@ A span is (begin, end) of indices x * height + y. Results are those of pycocotoo
 """
 
 from array import array
-from typing import Any, Dict, List, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Sequence, Set, Tuple
 
 Spans = List[Tuple[int, int]]
 
@@ -118,6 +118,17 @@ def spans_of_polygon(polygon: Sequence[float], height: int, width: int) -> Spans
     return [(begin, end) for begin, end in zip(borders[::2], borders[1::2]) if begin < end]
 
 
+def union(spans: Iterable[Tuple[int, int]]) -> Spans:
+    """Spans of the same pixels that do not overlap."""
+    found: Spans = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return found
+
+
 def element_for(largest: int) -> str:
     """The smallest element of a mask that holds 0 .. largest."""
     return "u8" if largest < 1 << 8 else "u16" if largest < 1 << 16 else "i32"
@@ -134,17 +145,15 @@ class ObjectMask:
         self.covered: Set[int] = set()  # objects that lost pixels to later ones
 
     def paint(self, spans: Spans, number: int) -> None:
-        """Gives pixels to an object, 1 or more, on top of all others. May be called several times for the latest object."""
+        """Gives pixels to an object, 1 or more, on top of all others. `spans` do not overlap."""
         ink = array(self._code, [number]) * max((end - begin for begin, end in spans), default=0)
-        self.visible.setdefault(number, 0)
+        self.visible[number] = sum(end - begin for begin, end in spans)
         for begin, end in spans:
             below = self._pixels[begin:end]
             for other in {*below} - {0}:
                 self.visible[other] -= below.count(other)
                 self.covered.add(other)
-            self.visible[number] += end - begin
             self._pixels[begin:end] = ink[: end - begin]
-        self.covered.discard(number)
 
     def pixels(self) -> memoryview:
         """[height, width]"""
