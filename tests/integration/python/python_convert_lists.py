@@ -148,7 +148,7 @@ class ConvertLists(ImagesTest):
         self.assertEqual(self.fields("out-validation.pimg")[0][2]["class"], [0])
         self.put("o/train-annotations-human-imagelabels.csv", "ImageID,Source,LabelName,Confidence\nc2,verification,/m/03,0\nc2,crowdsource-verification,/m/03,0\nc2,verification,/m/01,1\na1,machine,/m/02,0.5\n")
         self.assertIn("human-imagelabels.csv, line 2: LabelName '/m/03' is not in ", self.convert("o", status=2))
-        self.put("o/oidv7-class-descriptions.csv", "LabelName,DisplayName\n/m/02,Turtle\n/m/03,Bank\n")
+        self.put("o/oidv7-class-descriptions.csv", "id,name\n/m/02,Turtle\n/m/03,Bank\n")
         self.put("o/train-annotations-object-segmentation.csv", "MaskPath,ImageID,LabelName\n")
         said = self.convert("o")
         self.assertIn("left out: train-annotations-object-segmentation.csv", said)
@@ -160,7 +160,7 @@ class ConvertLists(ImagesTest):
         self.convert("o/annotations/validation-annotations-bbox.csv")
         self.assertEqual([name for name, _, _ in self.fields()], ["d3"])
         for line, told in (("d3,x,/m/02,1,0,2,0,1,0,0,0,0,0", "line 2: XMax is '2', not a number of 0 .. 1"), ("d3,x,/m/02,1,0,nan,0,1,0,0,0,0,0", "XMax is 'nan'"),
-                           ("d3,x,/m/02,1,0.5,0.25,0,1,0,0,0,0,0", "line 2: XMin and YMin are 0.5 and 0, XMax and YMax 0.25 and 1"), ("d3,x,/m/02,1", "line 2: 4 cells, not 13"),
+                           ("d3,x,/m/02,1,0.5,0.25,0,1,0,0,0,0,0", "line 2: XMin is 0.5, more than XMax, 0.25"), ("d3,x,/m/02,1", "line 2: 4 cells, not 13"),
                            ("d3,x,/m/02,1,0,1,0,1,2,0,0,0,0", "line 2: IsOccluded is '2', not a number of -1 .. 1"), ("zz,x,/m/02,1,0,1,0,1,0,0,0,0,0", "none of its images is in ")):
             self.put("o/annotations/validation-annotations-bbox.csv", f"{header}\n{line}\n")
             self.assertIn(told, self.convert("o/annotations/validation-annotations-bbox.csv", status=2))

@@ -179,6 +179,31 @@ class ConvertMasks(ImagesTest):
         (self.dir / "pan/annotations/panoptic_val2017").rename(self.dir / "moved")
         self.assertIn("unpack panoptic_val2017.zip there", self.convert("pan", status=2))
 
+    @unittest.skipUnless(pillow and numpy, "needs Pillow and NumPy")
+    def test_open_images(self):
+        """Segmentations have the number of the box with their class and corners, at the size of the image; groups lie below."""
+        self.image("oi/validation/a.png")
+        header = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf"
+        boxes = ("/m/1,1,0,0.5,0,1,0,0,0", "/m/2,1,0.25,1,0,1,0,0,0", "/m/1,1,0.25,1,0,1,0,0,1")
+        self.put("oi/validation-annotations-bbox.csv", "\n".join([header, *(f"a,xclick,{box}" for box in boxes)]))
+        rows = ("one,a,/m/1,0,0.5,0,1", "group,a,/m/1,0.2504,1,0,1", "two,a,/m/2,0.25,1,0,1", "far,a,/m/2,0.5,1,0,1", "gone,a,/m/1,0,0.5,0,1")
+        self.put("oi/validation-annotations-object-segmentation.csv", "\n".join(["MaskPath,ImageID,LabelName,BoxXMin,BoxXMax,BoxYMin,BoxYMax",
+                                                                                *(row.replace(",a", ".png,a") for row in rows)]))
+        self.assertIn("left out 5 segmentations, whose PNGs are not in validation-masks*, masks/validation,", self.convert("oi"))
+        for name, columns in (("one", slice(0, 10)), ("group", slice(0, 4)), ("two", slice(8, 12)), ("far", slice(12, 18))):
+            pixels = numpy.zeros((2 * HEIGHT, 2 * WIDTH), "uint8")
+            pixels[:, columns] = 255
+            self.image(f"oi/validation-masks-0/{name}.png", pixels=pixels)
+        said = self.convert("oi")
+        self.assertIn("left out 1 segmentations, whose PNGs are not in", said)
+        self.assertIn("left out 1 segmentations that no box has the class and corners of", said)
+        self.assertEqual(listed(self.dir / "out.pimg")[0]["fields"]["instance"], [1, 2, 3])
+        self.assertEqual(self.mask("instances"), [[1, 1, 1, 1, 2, 2, 0, 0, 0]] * HEIGHT)
+        self.assertIn("objects that lost pixels to others: 2, without any pixel: 1", said)
+        self.put("oi/validation-masks-0/two.png", "")
+        self.assertIn("two.png: Pillow cannot read it: ", self.convert("oi", status=2))
+        self.assertNotIn("instances", self.convert("oi", "--masks", "none"))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -36,7 +36,7 @@ SOURCES: Sequence[Source] = (
     Source("pets", "the Oxford-IIIT Pet dataset, a folder: breeds, trimaps, boxes (needs Pillow)", _pets.recognises, _pets.parts),
     Source("cub", "CUB-200-2011, a folder: classes, boxes, parts", _cub.recognises, _cub.parts),
     Source("imagenet", "ImageNet's localization as on Kaggle, the folder of LOC_train_solution.csv: classes, boxes", _imagenet.recognises, _imagenet.parts),
-    Source("openimages", "Open Images' tables with their images, a folder or a .csv: boxes, classes, flags, image-level labels", _openimages.recognises, _openimages.parts),
+    Source("openimages", "Open Images' tables with their images, a folder or a .csv: boxes, classes, image-level labels, masks", _openimages.recognises, _openimages.parts, (), ("none",)),
     Source("cifar", "the Python version of CIFAR-10 and CIFAR-100, a folder or a file of it", _arrays.recognises_cifar, _arrays.cifar_parts),
     Source("imagefolder", "Hugging Face's folders of images with metadata.jsonl or metadata.csv", _folder.recognises, _folder.parts, ("image", "label")),
     Source("tfrecord", "TFRecord files of tf.train.Example, one or a folder of them", _tfrecord.recognises, _tfrecord.parts, _COLUMNS),
@@ -79,7 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--split", metavar="NAME", help="write this split alone; with several, each becomes OUT-NAME.pimg")
     for role, what in (("image", "holds the images"), ("label", "holds the labels"), ("key", "names the samples")):
         parser.add_argument(f"--{role}", metavar="COLUMN", help=f"the column that {what} (default: by its name and type)")
-    parser.add_argument("--masks", choices=_MASKS, help="instances: of coco, a mask of numbered objects, also if all segmentations are polygons; none: no such mask, even if some are run lengths; classes: of panoptic, a mask of classes, too")
+    masks = "instances: of coco, a mask of numbered objects, also if all segmentations are polygons; none: of coco and openimages, no such mask; classes: of panoptic, a mask of classes, too"
+    parser.add_argument("--masks", choices=_MASKS, help=masks)
     parser.add_argument("--non-jpeg", choices=("jpeg", "raw", "zstd"), default="zstd", help="how to store images that are not JPEGs (default: zstd, without loss)")
     parser.add_argument("--quality", type=int, default=95, metavar="Q", help="of --non-jpeg jpeg, 1..100 (default: 95)")
     parser.add_argument("--shard-size", type=_bytes, default=0, metavar="BYTES", help="begin a new file after this many bytes (K, M, G, T)")

@@ -6,15 +6,11 @@ from pathlib import Path
 from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
 
 from ._part import POLYGON_NOTE, Choice, Field, Part, Refusal, polygon_columns, polygon_fields, unique_names
-from ._spans import PIXELS_MAX, ObjectMask, Spans, element_for, run_lengths, spans_of_polygon, spans_of_runs, union
+from ._spans import PIXELS_MAX, InstanceMasks, Spans, element_for, run_lengths, spans_of_polygon, spans_of_runs, union
 
 _KINDS = ("instances_", "person_keypoints_", "captions_")
 _ROBOFLOW = "_annotations.coco.json"
 _RUNS = "\0runs"  # the run lengths of an object, next to its JSON
-_INSTANCES_NOTE = (
-    "instances has the number of an object in each pixel, 0 for none, and instance that of each box, 0 for an object without a mask; "
-    "a pixel of several objects is that of the smallest, and crowds lie below all others"
-)
 
 
 def files_of(folder: Path) -> Dict[str, List[Path]]:
@@ -227,13 +223,10 @@ def _points(item: Mapping[str, Any], count: int) -> List[List[float]]:
 
 
 class _Instances:
-    """Draws the masks of instances of a split. Its note counts the objects that others cover."""
+    """The masks of instances of a split's images."""
 
     def __init__(self, path: Path, element: str, notes: List[str]) -> None:
-        self._path, self._element, self._notes = path, element, notes
-        self._at = len(notes)
-        self._covered = self._hidden = 0
-        notes.append(_INSTANCES_NOTE)
+        self._path, self._masks = path, InstanceMasks(element, notes)
 
     def _sides(self, image: Mapping[str, Any]) -> Tuple[int, int]:
         where = f"{self._path}: image {image['id']!r}, {image['file_name']}"
@@ -260,19 +253,7 @@ class _Instances:
         if other is not None:
             raise Refusal(f"{self._path}: annotation {other}: its segmentation: size is {list(coded[other])}, but that of annotation {next(iter(coded))}, of the same image, is another: correct either")
         height, width = next(iter(coded.values()), None) or self._sides(image)
-        spans = {number: _spans(item, height, width) for number, item in numbered}
-        areas = {number: sum(end - begin for begin, end in found) for number, found in spans.items()}
-        mask = ObjectMask(height, width, self._element)
-        for number, item in sorted(numbered, key=lambda pair: (not pair[1].get("iscrowd"), -areas[pair[0]])):
-            mask.paint(spans[number], number)
-        self._count(mask)
-        return mask.pixels()
-
-    def _count(self, mask: ObjectMask) -> None:
-        self._covered += len(mask.covered)
-        self._hidden += sum(not pixels for pixels in mask.visible.values())
-        if self._covered or self._hidden:
-            self._notes[self._at] = f"{_INSTANCES_NOTE}; objects that lost pixels to others: {self._covered}, without any pixel: {self._hidden}"
+        return self._masks.draw(height, width, [(number, bool(item.get("iscrowd")), _spans(item, height, width)) for number, item in numbered])
 
 
 def _spans(item: Mapping[str, Any], height: int, width: int) -> Spans:

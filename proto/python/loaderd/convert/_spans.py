@@ -12,6 +12,10 @@ PIXELS_MAX = 1 << 30
 _DIGIT, _ZERO, _BITS = 0x1F, ord("0"), 5  # a character of compressed counts is 5 bits, least significant first, and bit 5 if more follow, plus 48
 _MORE, _SIGN = 0x20, 0x10
 _DIGITS_MAX = 7  # of a number up to PIXELS_MAX, with its sign
+_NOTE = (
+    "instances has the number of an object in each pixel, 0 for none, and instance that of each box, 0 for an object without a mask; "
+    "a pixel of several objects is that of the smallest, and crowds lie below all others"
+)
 _SCALE = 5  # vertices of polygons are rounded to 1/5 pixel
 _CENTRE = 2  # of a pixel, in these units
 
@@ -161,3 +165,24 @@ class ObjectMask:
         for y in range(self._height):
             rows += self._pixels[y :: self._height]
         return memoryview(rows).cast("B").cast(self._code, (self._height, self._width))
+
+
+class InstanceMasks:
+    """Draws the masks of instances of a split. Its note in the summary has the rule, and counts the objects that others cover."""
+
+    def __init__(self, element: str, notes: List[str]) -> None:
+        self._element, self._notes = element, notes
+        self._at = len(notes)
+        self._covered = self._hidden = 0
+        notes.append(_NOTE)
+
+    def draw(self, height: int, width: int, objects: Iterable[Tuple[int, bool, Spans]]) -> memoryview:
+        """`objects`: numbers, whether they are crowds, and spans that do not overlap."""
+        mask = ObjectMask(height, width, self._element)
+        for number, _, spans in sorted(objects, key=lambda item: (not item[1], -sum(end - begin for begin, end in item[2]))):
+            mask.paint(spans, number)
+        self._covered += len(mask.covered)
+        self._hidden += sum(not pixels for pixels in mask.visible.values())
+        if self._covered or self._hidden:
+            self._notes[self._at] = f"{_NOTE}; objects that lost pixels to others: {self._covered}, without any pixel: {self._hidden}"
+        return mask.pixels()
