@@ -54,6 +54,7 @@ class ConvertMasks(ImagesTest):
         self.assertEqual(drawn(_spans.spans_of_polygon([1.2, 0.7, 7.9, 1.1, 4.4, 5.6, -2, 3], HEIGHT, WIDTH)), [
             "000000000", "111111110", "111111100", "111111000", "001110000", "000000000"])
         self.assertEqual(drawn(_spans.spans_of_polygon([6, -3, 20, 3, 6, 9.5, 7.5, 3], HEIGHT, WIDTH)), ["000000011"] * 6)
+        self.assertEqual(drawn(_spans.spans_of_polygon([6.7, 0.5, 7.7, 3.4, 0, 0.3], HEIGHT, WIDTH)), ["111000000", "000111100", "000000110", *["000000000"] * 3])
 
     def coco(self, *annotations, **image):
         """A COCO dataset of one image."""
@@ -186,7 +187,7 @@ class ConvertMasks(ImagesTest):
         header = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf"
         boxes = ("/m/1,1,0,0.5,0,1,0,0,0", "/m/2,1,0.25,1,0,1,0,0,0", "/m/1,1,0.25,1,0,1,0,0,1")
         self.put("oi/validation-annotations-bbox.csv", "\n".join([header, *(f"a,xclick,{box}" for box in boxes)]))
-        rows = ("one,a,/m/1,0,0.5,0,1", "group,a,/m/1,0.2504,1,0,1", "two,a,/m/2,0.25,1,0,1", "far,a,/m/2,0.5,1,0,1", "gone,a,/m/1,0,0.5,0,1")
+        rows = ("one,a,/m/1,0,0.5,0,1", "group,a,/m/1,0.2504,1,0,1", "far,a,/m/2,0.5,1,0,1", "two,a,/m/2,0.25,1,0,1", "gone,a,/m/1,0,0.5,0,1")
         self.put("oi/validation-annotations-object-segmentation.csv", "\n".join(["MaskPath,ImageID,LabelName,BoxXMin,BoxXMax,BoxYMin,BoxYMax",
                                                                                 *(row.replace(",a", ".png,a") for row in rows)]))
         self.assertIn("left out 5 segmentations, whose PNGs are not in validation-masks*, masks/validation,", self.convert("oi"))
