@@ -28,7 +28,11 @@
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 
-enum { AT_ONCE_MS = 1000 };
+/* "At once" on a busy machine, and with a sanitizer. Sockets linger for 12 s. */
+static uint64_t at_once_ms(void)
+{
+	return sanitized() ? 2000 : 1000;
+}
 
 static const char pipeline[] = "random_resized_crop(32)";
 
@@ -326,7 +330,7 @@ static const struct kind {
  */
 static int open_within_limits(const struct stage *stage, int file, const char *text)
 {
-	uint64_t until_ms = attack_now_ms() + 5 * AT_ONCE_MS;
+	uint64_t until_ms = attack_now_ms() + 5 * at_once_ms();
 	int code;
 	while ((code = attack_open(stage, file, text, NULL, NULL)) == EDQUOT &&
 	       attack_now_ms() < until_ms)
@@ -358,7 +362,7 @@ static void pass_every_kind(const struct stage *stage)
 			if ((feed == 0) != kinds[i].served || (facts == 0) != kinds[i].served)
 				fail_msg("%s: answered with %d for a feed, %d for its facts",
 					 kinds[i].name, feed, facts);
-			if (took_ms > 5 * AT_ONCE_MS)
+			if (took_ms > 5 * at_once_ms())
 				fail_msg("%s: answered after %llu ms", kinds[i].name,
 					 (unsigned long long)took_ms);
 			close(fd);
@@ -403,13 +407,13 @@ static void open_at_once(const struct stage *stage)
 	int r;
 	uint64_t start_ms = attack_now_ms();
 	while ((r = feed_open(&stage->alice, &feed, NULL)) == -EDQUOT &&
-	       attack_now_ms() - start_ms < 2 * AT_ONCE_MS)
+	       attack_now_ms() - start_ms < 2 * at_once_ms())
 		usleep(1000);
 	assert_int_equal(r, 0);
 	uint64_t took_ms = attack_now_ms() - start_ms;
 	assert_true(fixture_hash(feed, 3) != 0);
 	feed_close(feed);
-	if (took_ms > 2 * AT_ONCE_MS)
+	if (took_ms > 2 * at_once_ms())
 		fail_msg("another feed of the same user was opened only after %llu ms",
 			 (unsigned long long)took_ms);
 }

@@ -10,6 +10,7 @@
 #include "format/packimg.h"
 #include "proto/framing.h"
 #include "tests/dataset.h"
+#include "tests/integration/loaderd/control_client.h"
 #include "tests/security/attack.h"
 #include "tests/security/memcg.h"
 #include "tests/test.h"
@@ -361,6 +362,10 @@ int main(void)
 	owner = getpid();
 	if (geteuid() != 0) {
 		print_message("needs root, to be several users in turn\n");
+		return SKIPPED;
+	}
+	if (sanitized()) {
+		print_message("a sanitizer keeps memory that was freed\n");
 		return SKIPPED;
 	}
 	if (!memcg_new(&group, "loaderd-charges", (uint64_t)MIB_MAX << 20)) {
