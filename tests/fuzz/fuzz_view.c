@@ -20,7 +20,7 @@ enum {
 	PIXELS_MAX = 1 << 16, /* larger images would only be slow */
 	SAMPLES_MAX = 4,
 	SIDE = 24,
-	PANELS = 2,
+	PANELS = 2, /* as stored, as delivered */
 };
 
 static const char pipeline_text[] = "random_resized_crop(20) hflip random_rotation(30) "
@@ -34,10 +34,44 @@ static void check(bool holds, const char *what)
 
 struct outputs {
 	struct panel_maker maker;
-	struct panel panels[PANELS];
+	struct panel panel;
 	struct page page;
 	struct sheet sheet;
 };
+
+/* Returns true if all pictures of the sample are small. */
+static bool is_small(const struct packimg *dataset, const struct packimg_sample *sample)
+{
+	uint64_t pixels = (uint64_t)sample->width * sample->height;
+
+	for (uint32_t i = 0; i < packimg_image_count(dataset); i++) {
+		struct packimg_sample image;
+
+		if (packimg_image(dataset, sample->index, i, &image) == 0)
+			pixels += (uint64_t)image.width * image.height;
+	}
+	return pixels <= PIXELS_MAX;
+}
+
+static bool show_picture(struct outputs *outputs, const struct packimg_sample *sample,
+			 unsigned number, unsigned delivered)
+{
+	struct packimg_error error;
+	struct panel *panel = &outputs->panel;
+	const unsigned value = outputs->maker.values[number];
+	int r = delivered ? panel_delivered(&outputs->maker, sample, value, panel)
+			  : panel_stored(&outputs->maker, sample, value, panel);
+
+	if (r < 0)
+		return false;
+	check((panel->width > 0) == (panel->fault[0] == '\0'), "no reason for a missing picture");
+	check(r == 0 || panel->width == 0, "a picture of a damaged sample");
+	check(panel->shapes.count <= SHAPES_MAX && panel->shapes.point_count <= SHAPE_POINTS_MAX,
+	      "too many shapes");
+	page_add_picture(&outputs->page, panel, sample->index, &error);
+	sheet_add_picture(&outputs->sheet, panel, delivered, number);
+	return true;
+}
 
 static void show_sample(struct outputs *outputs, const struct packimg *dataset,
 			const struct packimg_sample *sample)
@@ -45,24 +79,13 @@ static void show_sample(struct outputs *outputs, const struct packimg *dataset,
 	struct packimg_error error;
 	struct sample_texts texts = {0};
 
-	if (packimg_sample_check(sample))
-		return;
-	for (unsigned p = 0; p < PANELS; p++) {
-		struct panel *panel = &outputs->panels[p];
-		int r = p == 0 ? panel_stored(&outputs->maker, sample, panel)
-			       : panel_delivered(&outputs->maker, sample, panel);
-
-		if (r < 0)
+	page_begin_sample(&outputs->page, sample);
+	for (unsigned i = 0; i < PANELS * outputs->maker.value_count; i++)
+		if (!show_picture(outputs, sample, i / PANELS, i % PANELS))
 			return;
-		check((r == 0) == (panel->width > 0), "a picture without a size");
-		check((r == 0) == (panel->fault[0] == '\0'), "no reason for a missing picture");
-		check(panel->shapes.count <= SHAPES_MAX &&
-			      panel->shapes.point_count <= SHAPE_POINTS_MAX,
-		      "too many shapes");
-	}
 	if (sample_texts_make(dataset, sample, &texts) == 0) {
-		page_add(&outputs->page, outputs->panels, PANELS, sample, "title", &texts, &error);
-		sheet_add(&outputs->sheet, outputs->panels, "title", "key");
+		page_end_sample(&outputs->page, "title", &texts, &error);
+		sheet_end_sample(&outputs->sheet, "title", "key");
 	}
 	sample_texts_free(&texts);
 }
@@ -71,8 +94,8 @@ static void show(struct outputs *outputs, const struct packimg *dataset, const c
 {
 	static const uint64_t samples[SAMPLES_MAX] = {0, 1, 2, 3};
 	struct panel_pipeline pipeline = {.text = pipeline_text};
-	const struct page_head head = {"name", &pipeline, samples, SAMPLES_MAX,
-				       packimg_count(dataset)};
+	const struct page_head head = {
+		"name", &pipeline, samples, SAMPLES_MAX, packimg_count(dataset), true};
 	struct packimg_error error;
 	struct buffer png = {0};
 
@@ -80,14 +103,14 @@ static void show(struct outputs *outputs, const struct packimg *dataset, const c
 	check(panel_maker_init(&outputs->maker, dataset, SIDE, &pipeline) == 0, "no memory");
 	packimg_decoder_limit(outputs->maker.reader.decoder, MEMORY_MAX);
 	pipeline_scratch_limit(outputs->maker.scratch, MEMORY_MAX);
-	check(sheet_init(&outputs->sheet, dataset, SAMPLES_MAX, PANELS, SIDE, &error) == 0,
+	const struct sheet_cell cell = {PANELS, outputs->maker.value_count, true};
+	check(sheet_init(&outputs->sheet, dataset, SAMPLES_MAX, &cell, SIDE, &error) == 0,
 	      "no sheet");
 	check(page_open(&outputs->page, dataset, path, &head, &error) == 0, "no page");
 	for (uint64_t i = 0; i < SAMPLES_MAX && i < packimg_count(dataset); i++) {
 		struct packimg_sample sample;
 
-		if (packimg_sample(dataset, i, &sample) == 0 &&
-		    (uint64_t)sample.width * sample.height <= PIXELS_MAX)
+		if (packimg_sample(dataset, i, &sample) == 0 && is_small(dataset, &sample))
 			show_sample(outputs, dataset, &sample);
 	}
 	check(sheet_write(&outputs->sheet, &png, &error) == 0, "no picture of the sheet");
@@ -109,8 +132,7 @@ static void show_file(int fd)
 	}
 	source_files_write(path, "page.html", NULL, 0);
 	show(&outputs, dataset, path);
-	for (unsigned p = 0; p < PANELS; p++)
-		panel_deinit(&outputs.panels[p]);
+	panel_deinit(&outputs.panel);
 	panel_maker_deinit(&outputs.maker);
 	sheet_deinit(&outputs.sheet);
 	memset(&outputs, 0, sizeof(outputs));

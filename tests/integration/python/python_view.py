@@ -37,6 +37,17 @@ caption: text
 split: value i32
 score: value f64
 """
+# further images and rasters, in frames of their own and in that of the first image
+STEREO = r"""
+image: image u8[h,w,3]
+depth: raster(image) u16[h,w] sparse
+"<i>&\"": raster(image) f32[h,w] sparse
+right: image u8[h,w,3] sparse
+seen: boxes(right) f32[*,4] xyxy sparse
+part: mask(right) u8[h,w] sparse
+flow: raster i16[h,w,2]
+"""
+VALUES = ["image", "depth", '<i>&"', "right", "flow"]  # with pictures
 PIPELINE = "random_resized_crop(32, scale=0.3:1) hflip color_jitter(0.4)"
 # the colours of numbers 1 and 2, by tools/packimg/view/colours.c
 BLUE, GREEN = (0x56, 0xB4, 0xE9), (0x00, 0x9E, 0x73)
@@ -57,6 +68,25 @@ def write_dataset(path):
                 "image": image_of(i), "mask": mask, "boxes": [[8, 8, 24, 24], [30, 4, 44, 12]], "kinds": [1, 2],
                 "points": [[40, 30, 2], [4, 4, 0]], "outline": [[28, 20], [36, 20], [32, 28], [numpy.nan] * 2, [1, 1], [5, 1], [3, 3], [1, 3]],
                 "caption": CAPTIONS[i], "split": i % 2, "score": i / 10, "label": i % 3, "key": f"folder/<b>{i}</b>\x1b.png"})
+
+
+def stereo_sample(i):
+    y, x = numpy.indices((HEIGHT, WIDTH))
+    heat = (x / 7 - 2).astype(numpy.float32)
+    heat[0, 0], heat[0, 1], heat[1, 0] = numpy.nan, numpy.inf, -numpy.inf
+    part = numpy.zeros((HEIGHT, WIDTH - 8), numpy.uint8)
+    part[:4, :5] = 1
+    return {"image": image_of(i), "depth": (x * 100 + y + 500).astype(numpy.uint16), '<i>&"': heat, "right": image_of(i + 1)[:, 8:], "part": part,
+            "seen": [[8, 8, 24, 24]], "flow": numpy.stack([x[:9, :7] - 3, y[:9, :7] + 30000], 2).astype(numpy.int16), "label": 0}
+
+
+def normalised(numbers):
+    """The picture of a raster: the smallest finite number is black, the largest white, what is not finite red."""
+    numbers = numbers.astype(float)
+    finite = numpy.isfinite(numbers)
+    low, high = numbers[finite].min(), numbers[finite].max()
+    grey = numpy.rint((numpy.where(finite, numbers, low) - low) / (high - low) * 255).astype(numpy.uint8)
+    return numpy.where(finite[:, :, None], grey[:, :, None], numpy.array((0xD0, 0, 0x30), numpy.uint8))
 
 
 def unfiltered(kind, row, above, step):
@@ -107,7 +137,7 @@ class Page(html.parser.HTMLParser):
             self.figures.append({"label": attributes["data-label"], "panels": [], "caption": "", "dd": []})
         kind = attributes.get("class", "")
         if kind == "panel":
-            self.figures[-1]["panels"].append({"polygons": [], "names": []})
+            self.figures[-1]["panels"].append({"polygons": [], "names": [], "note": ""})
         if tag == "img":
             prefix, data = attributes["src"].split(",")
             assert prefix == "data:image/png;base64"
@@ -137,9 +167,11 @@ class Page(html.parser.HTMLParser):
             self.figures[-1]["panels"][-1]["names"].append(data)
         if tag == "dd":
             self.figures[-1]["dd"][-1] += data
+        if tag == "p" and self.figures:
+            self.figures[-1]["panels"][-1]["note"] += data
 
 
-class View(unittest.TestCase):
+class ViewCase(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="packimg-view-")
@@ -163,6 +195,8 @@ class View(unittest.TestCase):
         self.view("--force", "-o", "out.png", *arguments, **options)
         return pixels((self.dir / "out.png").read_bytes())
 
+
+class View(ViewCase):
     def test_names_cannot_become_markup(self):
         page = self.page("--pipeline", PIPELINE)
         self.assertEqual(page.open, [])
@@ -350,6 +384,109 @@ class View(unittest.TestCase):
         for figure in page.figures:
             self.assertEqual(figure["panels"][1]["polygons"], [])
             self.assertEqual(len(figure["panels"][0]["polygons"]), 4)
+
+
+class FurtherPictures(ViewCase):
+    """Samples of several images and rasters."""
+
+    def write(self, *samples, schema=STEREO):
+        path = self.dir / "stereo.pimg"
+        with loaderd.Writer(path, schema, classes=["one"], overwrite=True) as writer:
+            for sample in samples:
+                writer.add(sample)
+        return path
+
+    def test_page_shows_further_images_and_rasters_as_stored(self):
+        sample = stereo_sample(0)
+        page = self.page(path=self.write(sample))
+        panels = dict(zip(VALUES, page.figures[0]["panels"]))
+        self.assertEqual(len(page.figures[0]["panels"]), len(VALUES))
+        self.assertEqual(pixels(panels["right"]["picture"]).tolist(), sample["right"].tolist())
+        self.assertEqual(pixels(panels["depth"]["picture"]).tolist(), normalised(sample["depth"]).tolist())
+        self.assertEqual(pixels(panels['<i>&"']["picture"]).tolist(), normalised(sample['<i>&"']).tolist())
+        self.assertEqual(pixels(panels["flow"]["picture"]).tolist(), normalised(sample["flow"][:, :, 0]).tolist())
+        self.assertEqual([panel["note"] for panel in panels.values()], [
+            "image, stored: 48 x 40 raw+zstd", "depth, stored: 48 x 40 raster u16, black is 500, white is 5239",
+            '<i>&", stored: 48 x 40 raster f32, black is -2, white is 4.714, 3 not finite (red)', "right, stored: 40 x 40 raw+zstd",
+            "flow, stored: 7 x 9 raster i16, black is -3, white is 3, channel 0 of 2"])
+        self.assertEqual([name for name, panel in panels.items() if "mask" in panel or panel["polygons"]], ["right"], "what is in its frame")
+        self.assertEqual(numpy.count_nonzero(pixels(panels["right"]["mask"])[:, :, 3]), 20)
+        self.assertEqual(panels["right"]["polygons"][0][1], [(8, 8), (24, 8), (24, 24), (8, 24)])
+        self.assertNotIn("i", {tag for tag, _ in page.elements})
+
+    def test_page_shows_them_as_delivered(self):
+        path = self.write(*map(stereo_sample, range(3)))
+        for pipeline in ("random_resized_crop(32, scale=0.3:1) hflip right: color_jitter(0.4)", "resize(20x30) depth: filter(bilinear) vflip",
+                         "resize(50x50) random_crop(40) depth: fill(77) depth: to(i32) random_rotation(20)"):
+            figures = self.page("--pipeline", pipeline, "--seed", 5, path=path).figures
+            with loaderd.Feed(path, pipeline=pipeline, batch_size=3, seed=5, epoch_end=1, values=VALUES[1:] + ["seen", "part"], daemon="private") as feed:
+                batch = next(iter(feed))
+                for i, number in enumerate(batch.samples):
+                    panels = dict(zip(VALUES, figures[int(number)]["panels"][1::2]))
+                    self.assertEqual(pixels(panels["right"]["picture"]).tobytes(), numpy.asarray(batch["right"][i]).tobytes())
+                    for name in VALUES[1:3]:
+                        self.assertEqual(pixels(panels[name]["picture"]).tolist(), normalised(numpy.asarray(batch[name][i])).tolist(), name)
+                    numpy.testing.assert_array_equal(pixels(panels["right"]["mask"])[:, :, 3] > 0, numpy.asarray(batch["part"][i]) > 0)
+        self.assertIn(" i32, black is 77, white is ", panels["depth"]["note"])
+
+    def test_shows_what_a_sample_lacks_as_missing(self):
+        path = self.write({"image": image_of(0), "flow": stereo_sample(0)["flow"], "label": 0})
+        for panels in (self.page(path=path).figures[0]["panels"], self.page("--pipeline", "resize(16x16)", path=path).figures[0]["panels"][1::2]):
+            self.assertEqual([panel["note"] for panel in panels][1:4], ["depth: missing", '<i>&": missing', "right: missing"])
+            self.assertEqual(["picture" in panel for panel in panels], [True, False, False, False, True])
+
+    def test_says_which_no_feed_delivers(self):
+        path = self.write(stereo_sample(0), schema=STEREO + "found: boxes(image) f32[*,4] xyxy sparse")
+        notes = [panel["note"] for panel in self.page("--pipeline", "random_iou_crop resize(16x16)", path=path).figures[0]["panels"][1::2]]
+        self.assertEqual([note[:28] for note in notes[3:]], ["right: random_iou_crop choos", "flow: random_iou_crop choose"])
+        self.assertTrue(notes[1].startswith("depth, delivered: 16 x 16 u16"), notes)
+        notes = [panel["note"] for panel in self.page("--pipeline", "resize(16x16) rand_augment", path=path).figures[0]["panels"][1::2]]
+        self.assertTrue(notes[1].startswith("depth: at byte 14: rand_augment, "), notes)
+        self.assertTrue(notes[3].startswith("right, delivered: 16 x 16 u8"), notes)
+
+    def test_draws_numbers_without_a_range(self):
+        maps = [numpy.full((4, 4), numpy.nan, numpy.float32), numpy.full((4, 4), 2.5, numpy.float32), numpy.full((4, 4), -3e38, numpy.float32)]
+        maps[2][0, 0] = 3e38
+        path = self.write(*({"image": image_of(0), "map": m} for m in maps), schema="image: image u8[h,w,3]\nmap: raster f32[h,w]")
+        panels = [figure["panels"][1] for figure in self.page(path=path).figures]
+        self.assertEqual([panel["note"].split("f32, ")[1] for panel in panels], ["no pixel is finite", "all are 2.5", "black is -3e+38, white is 3e+38"])
+        self.assertEqual([tuple(pixels(panel["picture"])[0, 0]) for panel in panels], [(0xD0, 0, 0x30), (128,) * 3, (255,) * 3])
+
+    def test_a_first_image_of_16_bits_is_shown(self):
+        wide = numpy.arange(12, dtype=numpy.uint16).reshape(3, 4) * 5000
+        panel, = self.page(path=self.write({"image": wide}, schema="image: image u16[h,w]")).figures[0]["panels"]
+        self.assertEqual(panel["note"], "stored: 4 x 3 raster u16, black is 0, white is 55000")
+        self.assertEqual(pixels(panel["picture"]).tolist(), normalised(wide).tolist())
+
+    def test_sheet_has_a_column_for_each_value_and_a_row_with_a_pipeline(self):
+        path, side = self.write(stereo_sample(0)), 48
+        sheet = self.sheet("--size", side, path=path)
+        self.assertEqual(sheet.shape[:2], (8 + side + 8 + 11 + 22, 8 + 5 * (side + 8)))
+        self.assertEqual(sheet[8:8 + HEIGHT, 8 + side + 8:][:, :WIDTH].tolist(), normalised(stereo_sample(0)["depth"]).tolist())
+        self.assertEqual(tuple(sheet[8 + 8, 8 + 3 * (side + 8) + 20]), ORANGE, "the box of the further image")
+        self.assertTrue((sheet[8 + side + 3:8 + side + 10, 8 + side + 8:8 + 2 * side] < 128).any(), "a label below the picture")
+        sheet = self.sheet("--size", side, "--pipeline", "resize(48x40)", path=path)
+        self.assertEqual(sheet.shape[:2], (8 + 5 * (side + 8 + 11) + 22, 8 + 2 * (side + 8)))
+        self.assertEqual(sheet[8 + side + 19:][:HEIGHT, 8 + side + 8:][:, :WIDTH].tolist(), normalised(stereo_sample(0)["depth"]).tolist())
+
+    def test_a_damaged_raster_leaves_the_other_pictures(self):
+        noise = numpy.random.default_rng(0).integers(0, 65536, (HEIGHT, WIDTH), numpy.uint16)  # which no encoder shortens
+        path = self.write({**stereo_sample(0), "depth": noise})
+        data = bytearray(path.read_bytes())
+        data[data.index(noise.tobytes()[:16])] ^= 1
+        path.write_bytes(data)
+        said = self.view("--force", "-o", "out.html", path=path, rc=1)
+        self.assertIn('sample 0: its raster "depth" is damaged', said)
+        panels = Page(self.dir / "out.html").figures[0]["panels"]
+        self.assertEqual(["picture" in panel for panel in panels], [True, False, True, True, True])
+
+    def test_shows_fewer_samples_of_many_pictures(self):
+        schema = "image: image u8[h,w,3]\n" + "".join(f"v{k}: raster u8[h,w]\n" for k in range(31))
+        sample = {"image": image_of(0)[:4, :4], **{f"v{k}": numpy.zeros((2, 2), numpy.uint8) for k in range(31)}}
+        path = self.write(*[sample] * 9, schema=schema)
+        self.assertEqual(len(self.page(path=path).figures), 8)
+        self.assertEqual(len(self.page("--pipeline", "resize(4x4)", path=path).figures), 4)
+        self.assertEqual(len(self.page("-n", 9, path=path).figures), 9)
 
 
 if __name__ == "__main__":

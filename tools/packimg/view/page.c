@@ -219,13 +219,14 @@ static void put_head(struct page *page, const struct page_head *head)
 	if (pipeline && pipeline->refusal[0]) {
 		put_format(page, "<p>%s not drawn as delivered: ",
 			   pipeline->moves_masks ? "Boxes and points are"
-						 : "Boxes, points and masks are");
+						 : "Boxes, points, masks and rasters are");
 		put_untrusted(page, pipeline->refusal);
 		put_string(page, "</p>\n");
 	}
 	put_string(page, "</header>\n");
 	put_filters(page, head);
-	put_format(page, "<main%s>\n", pipeline ? " class=\"pairs\"" : "");
+	put_format(page, "<main class=\"%s%s\">\n", pipeline ? "pairs" : "single",
+		   head->several ? " several" : "");
 }
 
 /* ---- samples ---- */
@@ -317,7 +318,7 @@ static void put_shapes(struct page *page, const struct panel *panel)
 	put_string(page, "</svg>");
 }
 
-static int put_panel(struct page *page, const struct panel *panel, uint64_t index,
+int page_add_picture(struct page *page, const struct panel *panel, uint64_t index,
 		     struct packimg_error *error)
 {
 	uint32_t shorter = panel->width < panel->height ? panel->width : panel->height;
@@ -331,8 +332,10 @@ static int put_panel(struct page *page, const struct panel *panel, uint64_t inde
 		put_string(page, "</p>\n</div>\n");
 		return 0;
 	}
-	put_format(page, "<div class=\"stack\"><img class=\"picture%s\" alt=\"sample %" PRIu64 "\"",
+	put_format(page, "<div class=\"stack\"><img class=\"picture%s\" alt=\"sample %" PRIu64 ", ",
 		   small, index);
+	put_untrusted(page, panel->label);
+	put_string(page, "\"");
 	r = put_png(page, panel, panel->rgb.data, 3, error);
 	if (!r && panel->has_mask) {
 		put_format(page, "<img class=\"mask%s\" alt=\"\"", small);
@@ -340,7 +343,7 @@ static int put_panel(struct page *page, const struct panel *panel, uint64_t inde
 	}
 	put_shapes(page, panel);
 	put_string(page, "</div>\n<p class=\"note\">");
-	put_text(page, panel->note);
+	put_untrusted(page, panel->note);
 	if (panel->shapes.left_out)
 		put_format(page, "; %" PRIu64 " more boxes, points or polygons are not drawn",
 			   panel->shapes.left_out);
@@ -387,18 +390,15 @@ int page_open(struct page *page, const struct packimg *dataset, const char *path
 	return page_flush(page, error);
 }
 
-int page_add(struct page *page, const struct panel *panels, uint32_t count,
-	     const struct packimg_sample *sample, const char *title,
-	     const struct sample_texts *texts, struct packimg_error *error)
+void page_begin_sample(struct page *page, const struct packimg_sample *sample)
 {
-	int r = 0;
-
 	put_format(page, "<figure data-label=\"%" PRId32 "\">\n<div class=\"panels\">\n",
 		   sample->label);
-	for (uint32_t i = 0; !r && i < count; i++)
-		r = put_panel(page, &panels[i], sample->index, error);
-	if (r)
-		return r;
+}
+
+int page_end_sample(struct page *page, const char *title, const struct sample_texts *texts,
+		    struct packimg_error *error)
+{
 	put_string(page, "</div>\n<figcaption>");
 	put_text(page, title);
 	put_string(page, "</figcaption>\n");

@@ -31,17 +31,18 @@ struct page_head {
 	const struct panel_pipeline *pipeline; /* NULL: as stored only */
 	const uint64_t *samples;               /* indices of the samples shown */
 	uint64_t count, found; /* number of samples shown, and of matching samples */
+	bool several;          /* samples have several pictures as stored */
 };
 
 /* Creates the temporary file and writes the head. page_close() in any case. */
 int page_open(struct page *page, const struct packimg *dataset, const char *path,
 	      const struct page_head *head, struct packimg_error *error);
-/*
- * Adds a sample: `count` pictures, its caption, and its texts. -E2BIG with a message if the page
- * would exceed PAGE_BYTES_MAX.
- */
-int page_add(struct page *page, const struct panel *panels, uint32_t count,
-	     const struct packimg_sample *sample, const char *title,
-	     const struct sample_texts *texts, struct packimg_error *error);
+/* Begins a sample. Add its pictures then, and end it with its caption and its texts. */
+void page_begin_sample(struct page *page, const struct packimg_sample *sample);
+int page_add_picture(struct page *page, const struct panel *panel, uint64_t index,
+		     struct packimg_error *error);
+/* -E2BIG with a message if the page would exceed PAGE_BYTES_MAX. */
+int page_end_sample(struct page *page, const char *title, const struct sample_texts *texts,
+		    struct packimg_error *error);
 /* Completes the page if r is 0, else removes it. Returns r or an error with a message. */
 int page_close(struct page *page, int r, struct packimg_error *error);

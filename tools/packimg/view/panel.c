@@ -2,15 +2,14 @@
 
 #include "format/augment/frame.h"
 #include "format/base/copy_once.h"
-#include "format/base/half.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/view/colours.h"
+#include "tools/packimg/view/grid.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 void panel_deinit(struct panel *panel)
@@ -20,75 +19,19 @@ void panel_deinit(struct panel *panel)
 	shapes_deinit(&panel->shapes);
 }
 
-/* ---- the pipeline ---- */
-
-static int fix_size(struct panel_pipeline *pipeline, const struct packimg *dataset,
-		    struct packimg_error *error)
+unsigned panel_values(const struct schema *schema, unsigned ret_values[PANEL_VALUES_MAX])
 {
-	struct packimg_sample sample;
-	struct pipeline_error fault;
+	int first = schema_stored(schema, SCHEMA_IN_INDEX, 0);
+	unsigned count = 0;
 
-	if (pipeline_has_size(pipeline->parsed))
-		return 0;
-	if (packimg_sample(dataset, 0, &sample))
-		return packimg_fail(error, -EBADMSG, "the first index record is damaged");
-	int r = pipeline_fix_size(pipeline->parsed, sample.width, sample.height, &fault);
-	return r ? packimg_fail(error, r, "--pipeline: %s", fault.text) : 0;
-}
+	ret_values[count++] = (unsigned)first;
+	for (unsigned i = 0; i < schema->count; i++) {
+		enum schema_role role = schema->values[i].role;
 
-static int fix_statistics(struct panel_pipeline *pipeline, const struct packimg *dataset,
-			  struct packimg_error *error)
-{
-	double mean[3], std[3];
-	struct pipeline_error fault;
-
-	if (!pipeline_needs_statistics(pipeline->parsed))
-		return 0;
-	if (packimg_statistics(dataset, mean, std))
-		return packimg_fail(error, -EINVAL,
-				    "--pipeline: normalize(dataset): the dataset records no "
-				    "statistics; give mean= and std=");
-	int r = pipeline_fix_statistics(pipeline->parsed, mean, std, &fault);
-	return r ? packimg_fail(error, r, "--pipeline: %s", fault.text) : 0;
-}
-
-int panel_pipeline_open(struct panel_pipeline *pipeline, const struct packimg *dataset,
-			struct packimg_error *error)
-{
-	struct pipeline_error fault = {.position = -1};
-	int r = pipeline_parse(pipeline->text, &pipeline->parsed, &fault);
-
-	if (r && fault.position >= 0)
-		return packimg_fail(error, r, "--pipeline: at byte %d: %s", fault.position,
-				    fault.text);
-	if (r)
-		return packimg_fail(error, r, "--pipeline: %s", fault.text);
-	r = pipeline_check_values(pipeline->parsed, packimg_schema(dataset), &fault);
-	if (r)
-		return packimg_fail(error, r, "--pipeline: at byte %d: %s", fault.position,
-				    fault.text);
-	r = pipeline_find_boxes(pipeline->parsed, packimg_schema(dataset), &pipeline->boxes,
-				&fault);
-	if (r)
-		return packimg_fail(error, r, "--pipeline: at byte %d: %s", fault.position,
-				    fault.text);
-	r = fix_size(pipeline, dataset, error);
-	r = r ?: fix_statistics(pipeline, dataset, error);
-	if (r)
-		return r;
-	pipeline_shape(pipeline->parsed, pipeline->epoch, &pipeline->shape);
-	pipeline->moves_shapes = pipeline_check_frame(pipeline->parsed, true, &fault) == 0;
-	if (!pipeline->moves_shapes)
-		snprintf(pipeline->refusal, sizeof(pipeline->refusal), "%s", fault.text);
-	if (!pipeline->moves_shapes && pipeline->boxes >= 0)
-		return packimg_fail(error, -EINVAL, "--pipeline: %s", fault.text);
-	pipeline->moves_masks = pipeline_check_frame(pipeline->parsed, false, NULL) == 0;
-	return 0;
-}
-
-void panel_pipeline_close(struct panel_pipeline *pipeline)
-{
-	pipeline_free(pipeline->parsed);
+		if ((role == SCHEMA_IMAGE || role == SCHEMA_RASTER) && (int)i != first)
+			ret_values[count++] = i;
+	}
+	return count;
 }
 
 int panel_maker_init(struct panel_maker *maker, const struct packimg *dataset, uint32_t side_max,
@@ -96,6 +39,7 @@ int panel_maker_init(struct panel_maker *maker, const struct packimg *dataset, u
 {
 	*maker = (struct panel_maker){
 		.dataset = dataset, .side_max = side_max, .pipeline = pipeline};
+	maker->value_count = panel_values(packimg_schema(dataset), maker->values);
 	int r = image_reader_init(&maker->reader);
 
 	r = r ?: resize_new(&maker->resize);
@@ -118,7 +62,22 @@ void panel_maker_deinit(struct panel_maker *maker)
 
 /* ---- common to both kinds of picture ---- */
 
-static void panel_reset(struct panel *panel)
+/* A value of a sample, and its bytes, which are verified. */
+struct subject {
+	const struct panel_maker *maker;
+	const struct packimg_sample *sample; /* the index record */
+	const struct schema_value *value;
+	unsigned number; /* of the value in the schema */
+	struct packimg_sample image;
+};
+
+static bool is_frame(const struct subject *subject)
+{
+	return schema_frame(packimg_schema(subject->maker->dataset), subject->number) ==
+	       (int)subject->number;
+}
+
+static void panel_clear(struct panel *panel)
 {
 	panel->width = panel->height = 0;
 	panel->has_mask = false;
@@ -142,33 +101,78 @@ static int panel_fail(struct panel *panel, int r, const struct packimg_error *er
 {
 	if (r == -ENOMEM)
 		return r;
-	panel_reset(panel);
+	panel_clear(panel);
 	snprintf(panel->fault, sizeof(panel->fault), "%s", text_after_sample(error->text));
 	return 1;
 }
 
-/* Returns the element at this address, a mask's number. */
-static int64_t number_at(enum packimg_element element, const uint8_t *at)
+/* Ends a picture that the sample lacks or no feed delivers. Returns 0. */
+static int panel_omit(struct panel *panel, const char *reason)
 {
-	uint8_t u8;
-	uint16_t u16;
-	int16_t i16;
-	int32_t i32;
+	panel_clear(panel);
+	snprintf(panel->fault, sizeof(panel->fault), "%s: %s", panel->label, reason);
+	return 0;
+}
 
-	switch (element) {
-	case PACKIMG_ELEMENT_U8:
-		memcpy(&u8, at, sizeof(u8));
-		return u8;
-	case PACKIMG_ELEMENT_U16:
-		memcpy(&u16, at, sizeof(u16));
-		return u16;
-	case PACKIMG_ELEMENT_I16:
-		memcpy(&i16, at, sizeof(i16));
-		return i16;
-	default:
-		memcpy(&i32, at, sizeof(i32));
-		return i32;
-	}
+/* Sets the note: the value's name, if there are several, then the text. */
+__attribute__((format(printf, 3, 4))) static void
+panel_describe(struct panel *panel, const struct panel_maker *maker, const char *format, ...)
+{
+	va_list arguments;
+	int used = 0;
+
+	if (maker->value_count > 1)
+		used = snprintf(panel->note, sizeof(panel->note), "%s, ", panel->label);
+	va_start(arguments, format);
+	vsnprintf(panel->note + used, sizeof(panel->note) - (size_t)used, format, arguments);
+	va_end(arguments);
+}
+
+/* Adds the levels to the note and to the label. */
+static void panel_describe_levels(struct panel *panel, const struct grid *grid,
+				  const struct levels *levels)
+{
+	char text[PANEL_NOTE_MAX - SCHEMA_NAME_MAX - 40];
+	size_t noted = strlen(panel->note), labelled = strlen(panel->label);
+
+	grid_describe(grid, levels, text, sizeof(text));
+	snprintf(panel->note + noted, sizeof(panel->note) - noted, ", %s", text);
+	grid_describe_range(grid, levels, text, sizeof(text));
+	snprintf(panel->label + labelled, sizeof(panel->label) - labelled, ": %s", text);
+}
+
+/*
+ * Finds a value of the sample and verifies its bytes. Returns -ENODATA if the sample lacks it, else
+ * an error with a message.
+ */
+static int find_image(const struct panel_maker *maker, const struct packimg_sample *sample,
+		      const struct schema_value *value, struct packimg_sample *ret_image,
+		      struct packimg_error *error)
+{
+	int r = 0;
+
+	if (value->store == SCHEMA_IN_INDEX)
+		*ret_image = *sample;
+	else
+		r = packimg_image(maker->dataset, sample->index, value->number, ret_image);
+	if (r == -ENODATA)
+		return r;
+	r = r ?: packimg_sample_check(ret_image);
+	return r ? packimg_fail(error, r, "its %s \"%s\" is damaged", schema_role_name(value->role),
+				value->name)
+		 : 0;
+}
+
+/* Begins a picture. Returns as find_image(). */
+static int panel_begin(struct panel *panel, const struct panel_maker *maker,
+		       const struct packimg_sample *sample, unsigned number,
+		       struct subject *ret_subject, struct packimg_error *error)
+{
+	*ret_subject = (struct subject){.maker = maker, .sample = sample, .number = number};
+	ret_subject->value = &packimg_schema(maker->dataset)->values[number];
+	panel_clear(panel);
+	snprintf(panel->label, sizeof(panel->label), "%s", ret_subject->value->name);
+	return find_image(maker, sample, ret_subject->value, &ret_subject->image, error);
 }
 
 /* Begins the mask layer, fully transparent, unless it exists. */
@@ -187,19 +191,20 @@ static int begin_mask(struct panel *panel)
 }
 
 /* Adds a mask to the layer, scaled by nearest pixel. */
-static void draw_mask(struct panel *panel, const struct packimg_raster *mask)
+static void draw_mask(struct panel *panel, const struct grid *mask)
 {
-	for (uint32_t y = 0; y < panel->height; y++) {
-		ptrdiff_t row = (ptrdiff_t)((uint64_t)y * mask->height / panel->height);
+	uint8_t *at = panel->mask.data;
 
-		for (uint32_t x = 0; x < panel->width; x++) {
-			ptrdiff_t column = (ptrdiff_t)((uint64_t)x * mask->width / panel->width);
-			int64_t number = number_at(mask->element, mask->data + row * mask->step_y +
-									  column * mask->step_x);
+	for (uint32_t y = 0; y < panel->height; y++) {
+		uint32_t row = (uint32_t)((uint64_t)y * mask->height / panel->height);
+
+		for (uint32_t x = 0; x < panel->width; x++, at += 4) {
+			uint32_t column = (uint32_t)((uint64_t)x * mask->width / panel->width);
+			int64_t number = grid_integer(mask, column, row);
+
 			if (number == 0)
 				continue;
 			struct colour colour = colour_of(number);
-			uint8_t *at = panel->mask.data + ((size_t)y * panel->width + x) * 4;
 			at[0] = colour.red;
 			at[1] = colour.green;
 			at[2] = colour.blue;
@@ -208,44 +213,33 @@ static void draw_mask(struct panel *panel, const struct packimg_raster *mask)
 	}
 }
 
-/* Finds a mask of the sample. Returns -ENODATA if the sample lacks it. */
-static int find_mask(const struct panel_maker *maker, const struct packimg_sample *sample,
-		     const struct schema_value *value, struct packimg_sample *ret_mask,
-		     struct packimg_error *error)
-{
-	int r = packimg_image(maker->dataset, sample->index, value->number, ret_mask);
+/* Makes the pixels of a mask or raster. frame: the image to which they belong. */
+typedef int (*grid_maker)(struct panel_maker *maker, const struct packimg_sample *frame,
+			  const struct packimg_sample *image, const struct schema_value *value,
+			  struct grid *ret_grid, struct packimg_error *error);
 
-	if (r == -ENODATA)
-		return r;
-	r = r ?: packimg_sample_check(ret_mask);
-	return r ? packimg_fail(error, r, "its mask \"%s\" is damaged", value->name) : 0;
-}
-
-typedef int (*mask_maker)(struct panel_maker *maker, const struct packimg_sample *sample,
-			  const struct packimg_sample *mask, const struct schema_value *value,
-			  struct packimg_raster *ret_raster, struct packimg_error *error);
-
-static int draw_masks(struct panel_maker *maker, const struct packimg_sample *sample,
-		      mask_maker make, struct panel *panel, struct packimg_error *error)
+/* Draws the masks that are in the picture's frame. */
+static int draw_masks(struct panel_maker *maker, const struct subject *subject, grid_maker make,
+		      struct panel *panel, struct packimg_error *error)
 {
 	const struct schema *schema = packimg_schema(maker->dataset);
 
 	for (unsigned i = 0; i < schema->count; i++) {
 		const struct schema_value *value = &schema->values[i];
 		struct packimg_sample mask;
-		struct packimg_raster raster;
+		struct grid grid;
 
-		if (value->role != SCHEMA_MASK || !shapes_in_frame(schema, i))
+		if (value->role != SCHEMA_MASK || schema_frame(schema, i) != (int)subject->number)
 			continue;
-		int r = find_mask(maker, sample, value, &mask, error);
+		int r = find_image(maker, subject->sample, value, &mask, error);
 		if (r == -ENODATA)
 			continue;
-		r = r ?: make(maker, sample, &mask, value, &raster, error);
+		r = r ?: make(maker, &subject->image, &mask, value, &grid, error);
 		if (r)
 			return r;
 		if (begin_mask(panel))
 			return -ENOMEM;
-		draw_mask(panel, &raster);
+		draw_mask(panel, &grid);
 	}
 	return 0;
 }
@@ -296,119 +290,105 @@ static int stored_picture(struct panel_maker *maker, const struct packimg_sample
 	return 0;
 }
 
-static int stored_mask(struct panel_maker *maker, const struct packimg_sample *sample,
-		       const struct packimg_sample *mask, const struct schema_value *value,
-		       struct packimg_raster *ret_raster, struct packimg_error *error)
+static int stored_grid(struct panel_maker *maker, const struct packimg_sample *frame,
+		       const struct packimg_sample *image, const struct schema_value *value,
+		       struct grid *ret_grid, struct packimg_error *error)
 {
-	const struct packimg_region all = {.width = mask->width, .height = mask->height};
-	int r = packimg_decode_raster(maker->reader.decoder, mask, &all, ret_raster, error);
+	const struct packimg_region all = {.width = image->width, .height = image->height};
+	const uint32_t channels = value->dims == 3 ? value->shape[2] : 1;
+	struct packimg_raster raster;
+	int r = packimg_decode_raster(maker->reader.decoder, image, &all, &raster, error);
 
-	(void)sample;
-	if (!r && (int)ret_raster->element != (int)value->element)
-		r = packimg_fail(error, -EBADMSG,
-				 "its mask \"%s\" has another element than the schema states",
-				 value->name);
-	return r;
+	(void)frame;
+	if (r)
+		return r;
+	if ((int)raster.element != (int)value->element || raster.channels != channels)
+		return packimg_fail(
+			error, -EBADMSG,
+			"its %s \"%s\" has another element or number of channels than the schema "
+			"states",
+			schema_role_name(value->role), value->name);
+	*ret_grid = (struct grid){
+		.data = raster.data,
+		.step_x = raster.step_x,
+		.step_y = raster.step_y,
+		.step_channel = (ptrdiff_t)packimg_element_size(raster.element),
+		.width = raster.width,
+		.height = raster.height,
+		.channels = channels,
+		.element = value->element,
+	};
+	return 0;
 }
 
-static int stored_layers(struct panel_maker *maker, const struct packimg_sample *sample,
+/* Bytes of images are shown as they are, other numbers from the smallest to the largest. */
+static struct levels choose_levels(const struct schema_value *value, const struct grid *grid)
+{
+	if (value->role == SCHEMA_IMAGE && grid->element == SCHEMA_U8)
+		return (struct levels){0, 255, 0};
+	return grid_levels(grid);
+}
+
+static int stored_numbers(struct panel_maker *maker, const struct subject *subject,
+			  struct panel *panel, struct packimg_error *error)
+{
+	const struct packimg_sample *image = &subject->image;
+	uint32_t size[2];
+	struct grid grid;
+	int r = stored_grid(maker, image, image, subject->value, &grid, error);
+
+	if (r)
+		return r;
+	shrink(grid.width, grid.height, maker->side_max, size);
+	if (panel_resize(panel, size[0], size[1]))
+		return -ENOMEM;
+	const struct levels levels = choose_levels(subject->value, &grid);
+	grid_draw(&grid, &levels, size[0], size[1], panel->rgb.data);
+	panel_describe(panel, maker, "stored: %u x %u %s %s", image->width, image->height,
+		       codec_name(image->codec), schema_element_name(grid.element));
+	panel_describe_levels(panel, &grid, &levels);
+	return 0;
+}
+
+static int stored_layers(struct panel_maker *maker, const struct subject *subject,
 			 struct panel *panel, struct packimg_error *error)
 {
 	const struct shapes_source source = {
 		.dataset = maker->dataset,
-		.sample = sample,
-		.frame_width = sample->width,
-		.frame_height = sample->height,
+		.sample = &subject->image,
+		.frame = subject->number,
+		.frame_width = subject->image.width,
+		.frame_height = subject->image.height,
 		.width = panel->width,
 		.height = panel->height,
 	};
-	int r = draw_masks(maker, sample, stored_mask, panel, error);
+	int r = draw_masks(maker, subject, stored_grid, panel, error);
 
 	return r ? r : shapes_read(&panel->shapes, &source, error);
 }
 
-int panel_stored(struct panel_maker *maker, const struct packimg_sample *sample,
+int panel_stored(struct panel_maker *maker, const struct packimg_sample *sample, unsigned value,
 		 struct panel *panel)
 {
 	struct packimg_error error = {.text = ""};
+	struct subject subject;
+	int r = panel_begin(panel, maker, sample, value, &subject, &error);
 
-	panel_reset(panel);
-	int r = stored_picture(maker, sample, panel, &error);
-	r = r ?: stored_layers(maker, sample, panel, &error);
-	if (r)
-		return panel_fail(panel, r, &error);
-	snprintf(panel->note, sizeof(panel->note), "stored: %u x %u %s", sample->width,
-		 sample->height, codec_name(sample->codec));
-	return 0;
+	if (r == -ENODATA)
+		return panel_omit(panel, "missing");
+	if (!r && schema_is_rgb(subject.value)) {
+		r = stored_picture(maker, &subject.image, panel, &error);
+		panel_describe(panel, maker, "stored: %u x %u %s", subject.image.width,
+			       subject.image.height, codec_name(subject.image.codec));
+	} else if (!r) {
+		r = stored_numbers(maker, &subject, panel, &error);
+	}
+	if (!r && is_frame(&subject))
+		r = stored_layers(maker, &subject, panel, &error);
+	return r ? panel_fail(panel, r, &error) : 0;
 }
 
 /* ---- as delivered ---- */
-
-static float float_at(enum pipeline_element element, const uint8_t *bytes, size_t i)
-{
-	uint16_t half;
-	float wide;
-
-	switch (element) {
-	case PIPELINE_U8:
-		return bytes[i];
-	case PIPELINE_F32:
-		memcpy(&wide, bytes + i * sizeof(wide), sizeof(wide));
-		return wide;
-	default:
-		memcpy(&half, bytes + i * sizeof(half), sizeof(half));
-		return element == PIPELINE_F16 ? half_to_float(half) : bfloat_to_float(half);
-	}
-}
-
-/* The numbers shown as black and white. */
-struct levels {
-	float black, white;
-};
-
-/* 8-bit samples are shown unchanged; others are stretched from their minimum to their maximum. */
-static struct levels levels_of(const struct pipeline_shape *shape, const uint8_t *bytes)
-{
-	size_t count = (size_t)shape->width * shape->height * shape->channels;
-	struct levels levels = {INFINITY, -INFINITY};
-
-	if (shape->element == PIPELINE_U8)
-		return (struct levels){0, 255};
-	for (size_t i = 0; i < count; i++) {
-		float number = float_at(shape->element, bytes, i);
-
-		if (!isfinite(number))
-			continue;
-		levels.black = fminf(levels.black, number);
-		levels.white = fmaxf(levels.white, number);
-	}
-	return levels.black < levels.white ? levels : (struct levels){0, 1};
-}
-
-static uint8_t grey_of(struct levels levels, float number)
-{
-	float grey = (number - levels.black) / (levels.white - levels.black) * 255;
-
-	/* Not-a-number is black. */
-	return !(grey > 0) ? 0 : grey >= 255 ? 255 : (uint8_t)lrintf(grey);
-}
-
-static void to_rgb(const struct pipeline_shape *shape, struct levels levels, const uint8_t *bytes,
-		   uint8_t *rgb)
-{
-	size_t pixels = (size_t)shape->width * shape->height;
-	bool planes = shape->layout == PIPELINE_NCHW;
-
-	for (size_t p = 0; p < pixels; p++) {
-		for (uint32_t c = 0; c < 3; c++) {
-			uint32_t channel = c < shape->channels ? c : 0;
-			size_t i = planes ? channel * pixels + p : p * shape->channels + channel;
-			float number = float_at(shape->element, bytes, i);
-
-			rgb[p * 3 + c] = grey_of(levels, number);
-		}
-	}
-}
 
 /* Copies the boxes by which the pipeline chooses a crop, and gives them to the scratch. */
 static int take_boxes(struct panel_maker *maker, const struct packimg_sample *sample,
@@ -442,85 +422,121 @@ static int take_boxes(struct panel_maker *maker, const struct packimg_sample *sa
 	return 0;
 }
 
-static int delivered_picture(struct panel_maker *maker, const struct packimg_sample *sample,
+static struct grid finished_grid(const struct pipeline_shape *shape, const uint8_t *bytes)
+{
+	const enum schema_element element = (enum schema_element)shape->element;
+	const ptrdiff_t size = (ptrdiff_t)schema_element_size(element);
+	const bool planes = shape->layout == PIPELINE_NCHW;
+	const ptrdiff_t pixel = planes ? size : size * shape->channels;
+
+	return (struct grid){
+		.data = bytes,
+		.step_x = pixel,
+		.step_y = pixel * shape->width,
+		.step_channel = planes ? size * shape->width * shape->height : size,
+		.width = shape->width,
+		.height = shape->height,
+		.channels = shape->channels,
+		.element = element,
+	};
+}
+
+static int delivered_picture(struct panel_maker *maker, const struct subject *subject,
 			     struct panel *panel, struct packimg_error *error)
 {
 	const struct panel_pipeline *pipeline = maker->pipeline;
 	const struct pipeline_shape *shape = &pipeline->shape;
 	struct pipeline_times times = {0};
-	static const char *const elements[] = {
-		[PIPELINE_U8] = "u8",
-		[PIPELINE_F16] = "f16",
-		[PIPELINE_BF16] = "bf16",
-		[PIPELINE_F32] = "f32",
-	};
 
 	if (buffer_reserve(&maker->bytes, shape->sample_size) ||
 	    panel_resize(panel, shape->width, shape->height))
 		return -ENOMEM;
-	const struct schema *schema = packimg_schema(maker->dataset);
-	int image = schema_stored(schema, SCHEMA_IN_INDEX, 0);
-
-	if (image >= 0)
-		pipeline_scratch_value(
-			maker->scratch,
-			pipeline_value_bit(pipeline->parsed, schema->values[image].name));
-	int r = pipeline_apply(pipeline->parsed, maker->scratch, sample, pipeline->seed,
+	pipeline_scratch_value(maker->scratch,
+			       pipeline_value_bit(pipeline->parsed, subject->value->name));
+	int r = pipeline_apply(pipeline->parsed, maker->scratch, &subject->image, pipeline->seed,
 			       pipeline->epoch, maker->bytes.data, &times, error);
 	if (r)
 		return r;
-	struct levels levels = levels_of(shape, maker->bytes.data);
-	to_rgb(shape, levels, maker->bytes.data, panel->rgb.data);
-	int used = snprintf(panel->note, sizeof(panel->note), "delivered: %u x %u %s", shape->width,
-			    shape->height, elements[shape->element]);
+	const struct grid grid = finished_grid(shape, maker->bytes.data);
+	const struct levels levels = choose_levels(subject->value, &grid);
+	grid_draw(&grid, &levels, grid.width, grid.height, panel->rgb.data);
+	panel_describe(panel, maker, "delivered: %u x %u %s", shape->width, shape->height,
+		       schema_element_name(grid.element));
 	if (shape->element != PIPELINE_U8)
-		snprintf(panel->note + used, sizeof(panel->note) - (size_t)used,
-			 ", black is %.3g, white is %.3g", (double)levels.black,
-			 (double)levels.white);
+		panel_describe_levels(panel, &grid, &levels);
 	return 0;
 }
 
-static int delivered_mask(struct panel_maker *maker, const struct packimg_sample *sample,
-			  const struct packimg_sample *mask, const struct schema_value *value,
-			  struct packimg_raster *ret_raster, struct packimg_error *error)
+static int delivered_grid(struct panel_maker *maker, const struct packimg_sample *frame,
+			  const struct packimg_sample *image, const struct schema_value *value,
+			  struct grid *ret_grid, struct packimg_error *error)
 {
 	const struct panel_pipeline *pipeline = maker->pipeline;
 	const struct pipeline_value *named = pipeline_value(pipeline->parsed, value->name);
 	struct frame_raster form = {
-		.width = sample->width,
-		.height = sample->height,
+		.width = frame->width,
+		.height = frame->height,
 		.element = (enum packimg_element)value->element,
 		.channels = value->dims == 3 ? value->shape[2] : 1,
+		.bilinear = named && named->bilinear,
+	};
+	/* Finished in their own element: a wider one has the same numbers. */
+	const struct pipeline_shape shape = {
+		.height = pipeline->shape.height,
+		.width = pipeline->shape.width,
+		.channels = form.channels,
+		.element = (enum pipeline_element)form.element,
+		.layout = PIPELINE_NHWC,
 	};
 	size_t pixel = form.channels * packimg_element_size(form.element);
 
 	if (named && named->fill_position >= 0)
 		pipeline_value_fill(named, value->element, form.fill);
-	if (buffer_reserve(&maker->bytes, pixel * pipeline->shape.width * pipeline->shape.height))
+	if (buffer_reserve(&maker->bytes, pixel * shape.width * shape.height))
 		return -ENOMEM;
-	int r = pipeline_apply_raster(pipeline->parsed, maker->scratch, mask, &form, pipeline->seed,
-				      pipeline->epoch, maker->bytes.data, NULL, error);
+	int r = pipeline_apply_raster(pipeline->parsed, maker->scratch, image, &form,
+				      pipeline->seed, pipeline->epoch, maker->bytes.data, NULL,
+				      error);
 	if (r)
 		return r;
-	*ret_raster = (struct packimg_raster){
-		.data = maker->bytes.data,
-		.step_x = (ptrdiff_t)pixel,
-		.step_y = (ptrdiff_t)(pixel * pipeline->shape.width),
-		.width = pipeline->shape.width,
-		.height = pipeline->shape.height,
-		.channels = form.channels,
-		.element = form.element,
-	};
+	*ret_grid = finished_grid(&shape, maker->bytes.data);
 	return 0;
 }
 
-static int delivered_layers(struct panel_maker *maker, const struct packimg_sample *sample,
+static int delivered_numbers(struct panel_maker *maker, const struct subject *subject,
+			     struct panel *panel, struct packimg_error *error)
+{
+	const struct schema *schema = packimg_schema(maker->dataset);
+	const struct schema_value *value = subject->value;
+	const struct pipeline_value *named = pipeline_value(maker->pipeline->parsed, value->name);
+	int number = schema_frame(schema, subject->number);
+	struct packimg_sample frame;
+	struct grid grid;
+	int r = find_image(maker, subject->sample, &schema->values[number], &frame, error);
+
+	r = r ?: delivered_grid(maker, &frame, &subject->image, value, &grid, error);
+	if (r)
+		return r;
+	if (panel_resize(panel, grid.width, grid.height))
+		return -ENOMEM;
+	const struct levels levels = grid_levels(&grid);
+	grid_draw(&grid, &levels, grid.width, grid.height, panel->rgb.data);
+	panel_describe(panel, maker, "delivered: %u x %u %s", grid.width, grid.height,
+		       schema_element_name(named && named->to_position >= 0
+						   ? (enum schema_element)named->element
+						   : value->element));
+	panel_describe_levels(panel, &grid, &levels);
+	return 0;
+}
+
+static int delivered_layers(struct panel_maker *maker, const struct subject *subject,
 			    struct panel *panel, struct packimg_error *error)
 {
 	const struct panel_pipeline *pipeline = maker->pipeline;
 	const struct shapes_source source = {
 		.dataset = maker->dataset,
-		.sample = sample,
+		.sample = &subject->image,
+		.frame = subject->number,
 		.pipeline = pipeline->parsed,
 		.scratch = maker->scratch,
 		.seed = pipeline->seed,
@@ -533,18 +549,48 @@ static int delivered_layers(struct panel_maker *maker, const struct packimg_samp
 	int r = 0;
 
 	if (pipeline->moves_masks)
-		r = draw_masks(maker, sample, delivered_mask, panel, error);
+		r = draw_masks(maker, subject, delivered_grid, panel, error);
 	return r || !pipeline->moves_shapes ? r : shapes_read(&panel->shapes, &source, error);
 }
 
-int panel_delivered(struct panel_maker *maker, const struct packimg_sample *sample,
+/* Returns why no feed with this pipeline delivers the value; NULL if one does. */
+static const char *refusal_of(const struct panel_maker *maker, const struct subject *subject)
+{
+	const struct panel_pipeline *pipeline = maker->pipeline;
+	const struct schema *schema = packimg_schema(maker->dataset);
+	int first = schema_stored(schema, SCHEMA_IN_INDEX, 0);
+	bool of_first = subject->value->role == SCHEMA_IMAGE
+				? (int)subject->number == first
+				: schema_frame(schema, subject->number) == first;
+
+	if (pipeline->boxes >= 0 && !of_first)
+		return "random_iou_crop chooses by the boxes of the first image, so a feed cannot "
+		       "deliver this";
+	return subject->value->role == SCHEMA_RASTER && !pipeline->moves_masks
+		       ? pipeline->mask_refusal
+		       : NULL;
+}
+
+int panel_delivered(struct panel_maker *maker, const struct packimg_sample *sample, unsigned value,
 		    struct panel *panel)
 {
 	struct packimg_error error = {.text = ""};
+	struct subject subject;
+	int r = panel_begin(panel, maker, sample, value, &subject, &error);
+	const char *refusal = refusal_of(maker, &subject);
 
-	panel_reset(panel);
-	int r = take_boxes(maker, sample, &error);
-	r = r ?: delivered_picture(maker, sample, panel, &error);
-	r = r ?: delivered_layers(maker, sample, panel, &error);
+	if (refusal)
+		return panel_omit(panel, refusal);
+	if (r == -ENODATA)
+		return panel_omit(panel, "missing");
+	r = r ?: take_boxes(maker, sample, &error);
+	if (!r)
+		r = subject.value->role == SCHEMA_IMAGE
+			    ? delivered_picture(maker, &subject, panel, &error)
+			    : delivered_numbers(maker, &subject, panel, &error);
+	if (r == -ENODATA)
+		return panel_omit(panel, "missing");
+	if (!r && is_frame(&subject))
+		r = delivered_layers(maker, &subject, panel, &error);
 	return r ? panel_fail(panel, r, &error) : 0;
 }

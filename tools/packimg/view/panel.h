@@ -1,15 +1,22 @@
 /*
- * One picture of a sample, as stored or as a pipeline delivers it, with a layer of its masks, and
- * its shapes. The delivered picture is made with the daemon's functions, for the same seed, epoch
- * and sample; for 8-bit output it has exactly the daemon's bytes. A struct panel_maker belongs to
- * one thread; a struct panel is reused from sample to sample.
+ * One picture of a sample: of its first image, of a further image or of a raster; as stored or as a
+ * pipeline delivers it; with a layer of the masks and the shapes that are in its frame. A delivered
+ * picture is made with the daemon's functions, for the same seed, epoch and sample; for 8-bit
+ * images it has exactly the daemon's bytes. A struct panel_maker belongs to one thread; a struct
+ * panel is reused from picture to picture.
  */
 #pragma once
 
-#include "format/augment/pipeline.h"
 #include "format/augment/resize.h"
 #include "tools/packimg/image/image.h"
+#include "tools/packimg/view/panel_pipeline.h"
 #include "tools/packimg/view/shapes.h"
+
+enum {
+	PANEL_MASK_ALPHA = 128,
+	PANEL_VALUES_MAX = SCHEMA_VALUES_MAX,
+	PANEL_NOTE_MAX = 256, /* bytes with the terminator */
+};
 
 struct panel {
 	uint32_t width, height; /* pixels; 0 if the sample has no picture */
@@ -20,25 +27,19 @@ struct panel {
 	 */
 	struct buffer mask;
 	struct shapes shapes;
-	char note[160];                /* what the picture shows, for people */
+	/* What the picture shows, for people, completely and in few words; arbitrary bytes. */
+	char note[PANEL_NOTE_MAX], label[PANEL_NOTE_MAX];
 	char fault[PACKIMG_ERROR_MAX]; /* the reason if there is no picture; arbitrary bytes */
-};
-
-/* The pipeline of delivered pictures, with the arguments that a client gives to the daemon. */
-struct panel_pipeline {
-	const char *text;
-	uint64_t seed, epoch;
-	struct pipeline *parsed;
-	struct pipeline_shape shape;
-	int boxes; /* number in the schema of those by which the pipeline chooses a crop, or -1 */
-	bool moves_masks, moves_shapes;   /* whether they can follow the image */
-	char refusal[PIPELINE_ERROR_MAX]; /* the reason if one of these is false */
 };
 
 struct panel_maker {
 	const struct packimg *dataset;
 	uint32_t side_max; /* pixels of the longer side of a picture as stored */
 	struct panel_pipeline *pipeline;
+	/* Numbers in the schema of the values of which a sample has pictures, the first image
+	 * first. */
+	unsigned values[PANEL_VALUES_MAX];
+	unsigned value_count;
 	struct image_reader reader;
 	struct resize *resize;
 	struct pipeline_scratch *scratch;
@@ -46,15 +47,11 @@ struct panel_maker {
 	struct buffer boxes; /* by which the pipeline chooses a crop, and room for their corners */
 };
 
-enum { PANEL_MASK_ALPHA = 128 };
-
 /*
- * Parses the pipeline and fixes it for the dataset, as the daemon does when it opens a feed.
- * -EINVAL with a message. Call panel_pipeline_close() also after a failure.
+ * Lists the first image, the further images and the rasters of a schema in its order, but for the
+ * first image, which comes first. Returns how many there are, at least 1.
  */
-int panel_pipeline_open(struct panel_pipeline *pipeline, const struct packimg *dataset,
-			struct packimg_error *error);
-void panel_pipeline_close(struct panel_pipeline *pipeline);
+unsigned panel_values(const struct schema *schema, unsigned ret_values[PANEL_VALUES_MAX]);
 
 /*
  * pipeline may be NULL: call only panel_stored() then. Returns 0 or -ENOMEM; call deinit also after
@@ -64,11 +61,12 @@ int panel_maker_init(struct panel_maker *maker, const struct packimg *dataset, u
 		     struct panel_pipeline *pipeline);
 void panel_maker_deinit(struct panel_maker *maker);
 /*
- * Make a picture of a sample whose stored bytes are verified. Of a sample that cannot be shown they
- * set panel->fault and return 1. Returns 0, 1 or -ENOMEM.
+ * Make the picture of one of maker->values, of the sample with that index record. Without a picture
+ * they set panel->fault, and return 1 if the sample is damaged, 0 if it lacks the value or no feed
+ * delivers it. Returns 0, 1 or -ENOMEM.
  */
-int panel_stored(struct panel_maker *maker, const struct packimg_sample *sample,
+int panel_stored(struct panel_maker *maker, const struct packimg_sample *sample, unsigned value,
 		 struct panel *panel);
-int panel_delivered(struct panel_maker *maker, const struct packimg_sample *sample,
+int panel_delivered(struct panel_maker *maker, const struct packimg_sample *sample, unsigned value,
 		    struct panel *panel);
 void panel_deinit(struct panel *panel);

@@ -18,11 +18,6 @@ void shapes_deinit(struct shapes *shapes)
 	buffer_deinit(&shapes->keep);
 }
 
-bool shapes_in_frame(const struct schema *schema, unsigned value)
-{
-	return schema_frame(schema, value) == schema_stored(schema, SCHEMA_IN_INDEX, 0);
-}
-
 /* Copies the bytes of a value; no bytes if the sample lacks it. */
 static int copy_value(const struct shapes_source *source, const struct schema_value *value,
 		      struct buffer *bytes, struct packimg_error *error)
@@ -328,7 +323,7 @@ int shapes_read(struct shapes *shapes, const struct shapes_source *source,
 		enum schema_role role = schema->values[i].role;
 
 		if ((role == SCHEMA_BOXES || role == SCHEMA_KEYPOINTS || role == SCHEMA_POLYGONS) &&
-		    shapes_in_frame(schema, i))
+		    schema_frame(schema, i) == (int)source->frame)
 			r = read_value(shapes, source, i, error);
 	}
 	return r;

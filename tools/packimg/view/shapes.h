@@ -1,6 +1,6 @@
 /*
  * The boxes, keypoints and polygons of a sample as lists of points to draw, in pixels of a picture.
- * They come from values of the schema in the frame of the sample's first image: as stored, or moved
+ * They come from values of the schema in the frame of one of its images: as stored, or moved
  * by a pipeline with the daemon's code (format/augment/frame.h). Owned by its creator; buffers are
  * reused from sample to sample. One thread.
  */
@@ -44,7 +44,8 @@ struct shapes {
 /* Inputs from which a sample's shapes are made. */
 struct shapes_source {
 	const struct packimg *dataset;
-	const struct packimg_sample *sample;    /* its first image */
+	const struct packimg_sample *sample;    /* the image to which they belong */
+	unsigned frame;                         /* its number in the schema */
 	const struct pipeline *pipeline;        /* NULL: as stored */
 	const struct pipeline_scratch *scratch; /* of the picture, unless as stored */
 	uint64_t seed, epoch;                   /* of the pipeline */
@@ -59,5 +60,3 @@ void shapes_deinit(struct shapes *shapes);
  */
 int shapes_read(struct shapes *shapes, const struct shapes_source *source,
 		struct packimg_error *error);
-/* Returns true if a value is in the frame of the first image, which pictures show. */
-bool shapes_in_frame(const struct schema *schema, unsigned value);

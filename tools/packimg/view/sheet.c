@@ -13,8 +13,9 @@
 #include <string.h>
 
 enum {
-	SHEET_GAP = 8,   /* pixels between pictures */
-	SHEET_LINES = 2, /* of a caption */
+	SHEET_GAP = 8,      /* pixels between pictures */
+	SHEET_TEXT_GAP = 3, /* pixels between a picture and its text */
+	SHEET_LINES = 2,    /* of a caption */
 	SHEET_LINE_HEIGHT = FONT_HEIGHT + 4,
 	SHEET_CAPTION = SHEET_LINES * SHEET_LINE_HEIGHT,
 };
@@ -30,12 +31,18 @@ static uint32_t choose_columns(const struct sheet *sheet, uint64_t count)
 	return wanted > (double)count ? (uint32_t)count : (uint32_t)wanted;
 }
 
-int sheet_init(struct sheet *sheet, const struct packimg *dataset, uint64_t count, uint32_t panels,
-	       uint32_t side, struct packimg_error *error)
+/* Returns the height of a picture with its label and the gap below. */
+static uint32_t row_height(const struct sheet *sheet)
 {
-	*sheet = (struct sheet){.dataset = dataset, .side = side, .panels = panels};
-	sheet->cell_width = panels * (side + SHEET_GAP);
-	sheet->cell_height = side + SHEET_GAP + SHEET_CAPTION;
+	return sheet->side + SHEET_GAP + (sheet->cell.labels ? SHEET_LINE_HEIGHT : 0);
+}
+
+int sheet_init(struct sheet *sheet, const struct packimg *dataset, uint64_t count,
+	       const struct sheet_cell *cell, uint32_t side, struct packimg_error *error)
+{
+	*sheet = (struct sheet){.dataset = dataset, .side = side, .cell = *cell};
+	sheet->cell_width = cell->columns * (side + SHEET_GAP);
+	sheet->cell_height = cell->rows * row_height(sheet) + SHEET_CAPTION;
 	sheet->columns = choose_columns(sheet, count);
 	uint64_t rows = (count + sheet->columns - 1) / sheet->columns;
 	uint64_t width = (uint64_t)sheet->columns * sheet->cell_width + SHEET_GAP;
@@ -223,20 +230,41 @@ static int add_panel(struct sheet *sheet, const struct panel *panel, uint32_t x,
 	return draw_shapes(sheet, &place, &panel->shapes);
 }
 
-int sheet_add(struct sheet *sheet, const struct panel *panels, const char *title, const char *key)
+/* Sets the upper left corner of the next sample's cell. */
+static void find_cell(const struct sheet *sheet, uint32_t *ret_x, uint32_t *ret_y)
 {
-	uint32_t x = (uint32_t)(sheet->count % sheet->columns) * sheet->cell_width + SHEET_GAP;
-	uint32_t y = (uint32_t)(sheet->count / sheet->columns) * sheet->cell_height + SHEET_GAP;
-	uint32_t width = sheet->cell_width - SHEET_GAP, text_y = y + sheet->side + 3;
-	int r = 0;
+	*ret_x = (uint32_t)(sheet->count % sheet->columns) * sheet->cell_width + SHEET_GAP;
+	*ret_y = (uint32_t)(sheet->count / sheet->columns) * sheet->cell_height + SHEET_GAP;
+}
 
-	for (uint32_t i = 0; !r && i < sheet->panels; i++)
-		r = add_panel(sheet, &panels[i], x + i * (sheet->side + SHEET_GAP), y);
-	canvas_text(&sheet->canvas, x, text_y, width, title, CANVAS_CUT_END, ink);
-	canvas_text(&sheet->canvas, x, text_y + SHEET_LINE_HEIGHT, width, key, CANVAS_CUT_BEGINNING,
+int sheet_add_picture(struct sheet *sheet, const struct panel *panel, uint32_t column, uint32_t row)
+{
+	uint32_t x, y;
+
+	find_cell(sheet, &x, &y);
+	x += column * (sheet->side + SHEET_GAP);
+	y += row * row_height(sheet);
+	int r = add_panel(sheet, panel, x, y);
+	if (r || !sheet->cell.labels || panel->width == 0)
+		return r;
+	char *label = printable_copy(panel->label, strlen(panel->label));
+	if (label)
+		canvas_text(&sheet->canvas, x, y + sheet->side + SHEET_TEXT_GAP, sheet->side, label,
+			    CANVAS_CUT_END, ink);
+	free(label);
+	return label ? 0 : -ENOMEM;
+}
+
+void sheet_end_sample(struct sheet *sheet, const char *title, const char *key)
+{
+	uint32_t x, y, width = sheet->cell_width - SHEET_GAP;
+
+	find_cell(sheet, &x, &y);
+	y += sheet->cell.rows * row_height(sheet) - SHEET_GAP + SHEET_TEXT_GAP;
+	canvas_text(&sheet->canvas, x, y, width, title, CANVAS_CUT_END, ink);
+	canvas_text(&sheet->canvas, x, y + SHEET_LINE_HEIGHT, width, key, CANVAS_CUT_BEGINNING,
 		    ink);
 	sheet->count++;
-	return r;
 }
 
 int sheet_write(const struct sheet *sheet, struct buffer *png, struct packimg_error *error)

@@ -24,10 +24,10 @@
 enum {
 	SAMPLES_DEFAULT = 64,
 	SAMPLES_MAX = 1024,
-	SIDE_DEFAULT = 256, /* pixels */
+	PICTURES_DEFAULT = 256, /* by default, samples with more pictures are fewer */
+	SIDE_DEFAULT = 256,     /* pixels */
 	SIDE_MIN = 32,
 	SIDE_MAX = 1024,
-	PANELS_MAX = 2, /* of a sample: as stored, as delivered */
 };
 
 struct view {
@@ -39,9 +39,8 @@ struct view {
 	struct packimg *dataset;
 	uint64_t *samples, count, found;
 	char *page_path, *sheet_path; /* NULL: not written */
-	uint32_t panel_count;
 	struct panel_maker maker;
-	struct panel panels[PANELS_MAX];
+	struct panel panel;
 	struct page page;
 	struct sheet sheet;
 	uint64_t damaged; /* samples with a picture or a value that could not be shown */
@@ -60,7 +59,9 @@ static const struct options_row options[] = {
 	 UINT64_MAX},
 	{"epoch", 'e', "N", "epoch of the pipeline (default: 0)", OPTIONS_U64, AT(pipeline.epoch),
 	 0, UINT64_MAX},
-	{"samples", 'n', "N", "show at most N samples, spread over the dataset (default: 64)",
+	{"samples", 'n', "N",
+	 "show at most N samples, spread over the dataset (default: 64, or fewer if they have "
+	 "more than 256 pictures)",
 	 OPTIONS_U64, AT(choice.count_max), 1, SAMPLES_MAX},
 	{"index", 'i', "LIST", "only samples with these indices, such as 0-9,15,100-", OPTIONS_TEXT,
 	 AT(choice.selection.indices)},
@@ -148,41 +149,66 @@ static int check_output(const struct view *view, const char *path)
 	return r ? command_fail("%s: %s", path, strerror(-r)) : 0;
 }
 
-/* Makes the pictures of a sample. Returns as panel_stored(). */
-static int make_panels(struct view *view, const struct packimg_sample *sample)
+/*
+ * Makes a picture of a sample, as stored or as delivered, and adds it to the outputs. Returns 0, 1
+ * if the sample is damaged, which it reports, or an error with a message.
+ */
+static int add_picture(struct view *view, const struct packimg_sample *sample, unsigned number,
+		       bool delivered, struct packimg_error *error)
 {
-	int r;
+	const bool pairs = view->pipeline.text != NULL;
+	const unsigned value = view->maker.values[number];
+	struct panel *panel = &view->panel;
+	int damaged = delivered ? panel_delivered(&view->maker, sample, value, panel)
+				: panel_stored(&view->maker, sample, value, panel);
 
-	if (packimg_sample_check(sample)) {
-		for (uint32_t i = 0; i < view->panel_count; i++) {
-			view->panels[i].width = view->panels[i].height = 0;
-			snprintf(view->panels[i].fault, sizeof(view->panels[i].fault),
-				 "its stored bytes are damaged");
-		}
-		return 1;
-	}
-	r = panel_stored(&view->maker, sample, &view->panels[0]);
-	if (r < 0 || view->panel_count == 1)
-		return r;
-	int delivered = panel_delivered(&view->maker, sample, &view->panels[1]);
-	return delivered < 0 ? delivered : r || delivered;
+	if (damaged < 0)
+		return packimg_fail(error, damaged, "out of memory");
+	if (damaged)
+		command_fail("sample %" PRIu64 ": %s", sample->index, panel->fault);
+	int r = view->page_path ? page_add_picture(&view->page, panel, sample->index, error) : 0;
+	if (!r && view->sheet_path &&
+	    sheet_add_picture(&view->sheet, panel, pairs ? delivered : number, pairs ? number : 0))
+		r = packimg_fail(error, -ENOMEM, "out of memory");
+	return r ? r : damaged;
 }
 
+/* Adds the pictures of a sample. Returns as add_picture(). */
+static int add_pictures(struct view *view, const struct packimg_sample *sample,
+			struct packimg_error *error)
+{
+	int damaged = 0;
+
+	for (unsigned i = 0; i < view->maker.value_count; i++) {
+		int stored = add_picture(view, sample, i, false, error);
+		int delivered = stored >= 0 && view->pipeline.text
+					? add_picture(view, sample, i, true, error)
+					: 0;
+
+		if (stored < 0 || delivered < 0)
+			return stored < 0 ? stored : delivered;
+		damaged = damaged || stored || delivered;
+	}
+	return damaged;
+}
+
+/* Adds a sample to the outputs. Returns as add_picture(). */
 static int add_sample(struct view *view, const struct packimg_sample *sample,
 		      const struct sample_texts *texts, struct packimg_error *error)
 {
 	char title[SAMPLE_TEXT_MAX + 40];
 	const bool has_key = texts->count > 0 && texts->list[0].field == SAMPLE_TEXT_KEY;
-	int r = 0;
 
 	snprintf(title, sizeof(title), "#%" PRIu64 " %s", sample->index, texts->class);
 	if (view->page_path)
-		r = page_add(&view->page, view->panels, view->panel_count, sample, title, texts,
-			     error);
-	if (!r && view->sheet_path &&
-	    sheet_add(&view->sheet, view->panels, title, has_key ? texts->list[0].text : ""))
-		r = packimg_fail(error, -ENOMEM, "out of memory");
-	return r;
+		page_begin_sample(&view->page, sample);
+	int damaged = add_pictures(view, sample, error);
+	if (damaged < 0)
+		return damaged;
+	if (view->sheet_path)
+		sheet_end_sample(&view->sheet, title, has_key ? texts->list[0].text : "");
+	int r = view->page_path ? page_end_sample(&view->page, title, texts, error) : 0;
+	return r ? r : damaged;
 }
 
 static int view_sample(struct view *view, uint64_t index, struct packimg_error *error)
@@ -196,20 +222,14 @@ static int view_sample(struct view *view, uint64_t index, struct packimg_error *
 			     index);
 		return 0;
 	}
-	int r = make_panels(view, &sample);
-	bool damaged = r > 0;
-	if (r >= 0)
-		r = sample_texts_make(view->dataset, &sample, &texts);
+	int r = sample_texts_make(view->dataset, &sample, &texts);
 	r = r ? packimg_fail(error, r, "out of memory") : add_sample(view, &sample, &texts, error);
-	view->damaged += damaged || texts.damaged;
+	view->damaged += r > 0 || texts.damaged;
 	if (texts.damaged)
 		command_fail("sample %" PRIu64 ": its value \"%s\" is damaged", index,
 			     texts.damaged);
-	for (uint32_t i = 0; damaged && i < view->panel_count; i++)
-		if (view->panels[i].width == 0)
-			command_fail("sample %" PRIu64 ": %s", index, view->panels[i].fault);
 	sample_texts_free(&texts);
-	return r;
+	return r < 0 ? r : 0;
 }
 
 static int write_sheet(struct view *view, struct packimg_error *error)
@@ -236,21 +256,25 @@ static int view_samples(struct view *view, struct packimg_error *error)
 
 static int open_outputs(struct view *view, struct packimg_error *error)
 {
+	const unsigned values = view->maker.value_count;
+	/* With a pipeline, each value has a row: as stored, as delivered. */
+	const struct sheet_cell cell = {
+		.columns = view->pipeline.text ? 2 : values,
+		.rows = view->pipeline.text ? values : 1,
+		.labels = values > 1,
+	};
 	const struct page_head head = {
 		.name = view->path,
 		.pipeline = view->pipeline.text ? &view->pipeline : NULL,
 		.samples = view->samples,
 		.count = view->count,
 		.found = view->found,
+		.several = values > 1,
 	};
-	int r = panel_maker_init(&view->maker, view->dataset, view->side,
-				 view->pipeline.text ? &view->pipeline : NULL);
+	int r = 0;
 
-	if (r)
-		return packimg_fail(error, r, "out of memory");
 	if (view->sheet_path)
-		r = sheet_init(&view->sheet, view->dataset, view->count, view->panel_count,
-			       view->side, error);
+		r = sheet_init(&view->sheet, view->dataset, view->count, &cell, view->side, error);
 	if (!r && view->page_path)
 		r = page_open(&view->page, view->dataset, view->page_path, &head, error);
 	return r;
@@ -270,18 +294,40 @@ static void print_outcome(const struct view *view)
 			       view->pipeline.refusal);
 }
 
-/* Chooses the samples, makes and writes the pictures. The page is complete or removed on return. */
+/* Sets the number of samples unless the user did. */
+static void limit_samples(struct view *view)
+{
+	unsigned pictures = view->maker.value_count * (view->pipeline.text ? 2 : 1);
+
+	if (view->choice.count_max == 0)
+		view->choice.count_max = view->choice.keys.count ? SAMPLES_MAX
+					 : pictures > PICTURES_DEFAULT / SAMPLES_DEFAULT
+						 ? PICTURES_DEFAULT / pictures
+						 : SAMPLES_DEFAULT;
+}
+
+/* Prepares the pictures, and chooses the samples. */
+static int prepare(struct view *view, struct packimg_error *error)
+{
+	if (panel_maker_init(&view->maker, view->dataset, view->side,
+			     view->pipeline.text ? &view->pipeline : NULL))
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	limit_samples(view);
+	int r = choice_resolve(&view->choice, view->dataset, &view->samples, &view->count,
+			       &view->found, error);
+	return r || !view->pipeline.text
+		       ? r
+		       : panel_pipeline_open(&view->pipeline, view->dataset, error);
+}
+
+/* Makes and writes the pictures. The page is complete or removed on return. */
 static int view_run(struct view *view)
 {
 	struct packimg_error error = {.text = ""};
-	int r = choice_resolve(&view->choice, view->dataset, &view->samples, &view->count,
-			       &view->found, &error);
+	int r = prepare(view, &error);
 
-	if (!r && view->pipeline.text)
-		r = panel_pipeline_open(&view->pipeline, view->dataset, &error);
 	if (r)
 		return command_fail("%s: %s", view->path, error.text);
-	view->panel_count = view->pipeline.text ? 2 : 1;
 	r = open_outputs(view, &error);
 	r = r ?: view_samples(view, &error);
 	if (!r && view->sheet_path)
@@ -313,8 +359,7 @@ static int view_open_and_run(struct view *view)
 
 static void view_deinit(struct view *view)
 {
-	for (unsigned i = 0; i < PANELS_MAX; i++)
-		panel_deinit(&view->panels[i]);
+	panel_deinit(&view->panel);
 	panel_maker_deinit(&view->maker);
 	panel_pipeline_close(&view->pipeline);
 	sheet_deinit(&view->sheet);
@@ -341,8 +386,6 @@ int command_view(int argc, char **argv)
 	view->side = SIDE_DEFAULT;
 	options_read(options, &argp, argc, argv, view);
 	command_catch_interrupts();
-	if (view->choice.count_max == 0)
-		view->choice.count_max = view->choice.keys.count ? SAMPLES_MAX : SAMPLES_DEFAULT;
 	int status = view_open_and_run(view);
 	view_deinit(view);
 	free(view);
