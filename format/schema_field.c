@@ -1,5 +1,7 @@
 #include "format/schema_field.h"
 
+#include "format/base/polygons.h"
+
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -81,11 +83,21 @@ const char *schema_field_fault(const struct schema_value *value, const struct pa
 	return NULL;
 }
 
-uint64_t schema_field_rows(const struct schema_value *value, const struct packimg_value *stored)
+uint64_t schema_field_rows(const struct schema *schema, unsigned value,
+			   const struct packimg_value *stored)
 {
-	if (!stored->present || !schema_has_rows(value))
+	const struct schema_value *typed = &schema->values[value];
+
+	if (!stored->present || !schema_has_rows(typed))
 		return 0;
-	return stored->size / schema_row_size(value);
+	size_t rows = stored->size / schema_row_size(typed);
+	return schema_has_polygons_of_objects(schema, value) ? polygons_count(stored->bytes, rows)
+							     : rows;
+}
+
+const char *schema_field_rows_name(const struct schema *schema, unsigned value)
+{
+	return schema_has_polygons_of_objects(schema, value) ? "objects" : "rows";
 }
 
 /* Reads integer number i of the bytes of a value. */

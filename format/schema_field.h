@@ -15,8 +15,15 @@ enum packimg_field_type schema_field_type(const struct schema_value *value);
  */
 const char *schema_field_fault(const struct schema_value *value,
 			       const struct packimg_value *stored);
-/* Returns the number of rows of a stored value; 0 if the value has no rows or is absent. */
-uint64_t schema_field_rows(const struct schema_value *value, const struct packimg_value *stored);
+/*
+ * Returns the number of rows of a stored value, or of objects if these have polygons; 0 if the
+ * value has no rows or is absent; UINT64_MAX if the polygons end within an object. Reads
+ * stored->bytes of polygons of objects.
+ */
+uint64_t schema_field_rows(const struct schema *schema, unsigned value,
+			   const struct packimg_value *stored);
+/* Returns what it counts, for messages: "rows" or "objects". */
+const char *schema_field_rows_name(const struct schema *schema, unsigned value);
 /* Smallest and largest number of a value of role class; both PACKIMG_LABEL_NONE if it has none. */
 struct schema_classes {
 	int64_t min, max;

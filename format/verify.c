@@ -272,7 +272,7 @@ static int check_column(const struct packimg *dataset, const struct shard *shard
 	return 0;
 }
 
-/* Returns the number of rows of a value of a sample, whose column is sound. */
+/* Returns schema_field_rows() of a value of a sample, whose column is sound. */
 static uint64_t rows_of(const struct packimg *dataset, uint64_t index, unsigned value)
 {
 	const struct schema_value *typed = &dataset->schema.values[value];
@@ -280,7 +280,7 @@ static uint64_t rows_of(const struct packimg *dataset, uint64_t index, unsigned 
 
 	if (packimg_value(dataset, index, typed->number, &stored) < 0)
 		return 0;
-	return schema_field_rows(typed, &stored);
+	return schema_field_rows(&dataset->schema, value, &stored);
 }
 
 /* Checks that values that share their rows have equally many. */
@@ -299,13 +299,20 @@ static int check_rows(const struct packimg *dataset, const struct shard *shard,
 			uint64_t rows = rows_of(dataset, index, k),
 				 expected = rows_of(dataset, index, (unsigned)with);
 
+			if (rows == UINT64_MAX)
+				return packimg_damaged(error,
+						       "%s: sample %" PRIu64
+						       ": the polygons of value '%s' end within an "
+						       "object; convert the file again",
+						       shard->path, index, schema->values[k].name);
 			if (rows != expected)
 				return packimg_damaged(
 					error,
 					"%s: sample %" PRIu64 ": value '%s' has %" PRIu64
-					" rows, but '%s', to whose rows they belong, has %" PRIu64
+					" %s, but '%s', to whose rows they belong, has %" PRIu64
 					"; convert the file again",
 					shard->path, index, schema->values[k].name, rows,
+					schema_field_rows_name(schema, k),
 					schema->values[with].name, expected);
 		}
 	}

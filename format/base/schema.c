@@ -183,6 +183,14 @@ int schema_rows(const struct schema *schema, unsigned value)
 	return (int)value;
 }
 
+bool schema_has_polygons_of_objects(const struct schema *schema, unsigned value)
+{
+	const struct schema_value *polygons = &schema->values[value];
+
+	return polygons->role == SCHEMA_POLYGONS && polygons->dims == 2 &&
+	       polygons->of != SCHEMA_OF_NONE && schema_has_rows(&schema->values[polygons->of]);
+}
+
 int schema_add(struct schema *schema, const struct schema_value *value)
 {
 	if (schema->count == SCHEMA_VALUES_MAX)

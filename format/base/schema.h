@@ -183,9 +183,15 @@ unsigned schema_image_count(const struct schema *schema);
 int schema_frame(const struct schema *schema, unsigned value);
 /*
  * Returns the first value of the chain of values that share their rows, the value itself if it is
- * the first or shares none; -1 if its number of rows is fixed.
+ * the first or shares none; -1 if its number of rows is fixed. Polygons of objects share the
+ * objects.
  */
 int schema_rows(const struct schema *schema, unsigned value);
+/*
+ * True for polygons f32[*,2] that belong to a value with rows, each of which is an object with any
+ * number of polygons: polygons.h.
+ */
+bool schema_has_polygons_of_objects(const struct schema *schema, unsigned value);
 
 /* True for images u8[h,w,3], whose pixels are RGB. */
 bool schema_is_rgb(const struct schema_value *value);

@@ -72,6 +72,11 @@ int writer_schema_check_value(struct packimg_writer *writer, uint32_t field,
 	const char *fault = schema_field_fault(value, stored);
 	if (fault)
 		return fail_value(writer, value, fault, error);
+	if (schema_field_rows(writer->schema, (unsigned)index, stored) == UINT64_MAX)
+		return fail_value(writer, value,
+				  "ends within an object: a row of not-a-numbers ends each "
+				  "polygon, and one more each object",
+				  error);
 	if (value->role == SCHEMA_CLASS &&
 	    schema_field_classes(value, stored).min < PACKIMG_LABEL_NONE)
 		return fail_value(writer, value, "has a number below -1, which is no class", error);
@@ -86,7 +91,7 @@ void writer_schema_note_value(struct packimg_writer *writer, uint32_t field,
 	if (index < 0)
 		return;
 	const struct schema_value *value = &writer->schema->values[index];
-	writer->rows[index] = schema_field_rows(value, stored);
+	writer->rows[index] = schema_field_rows(writer->schema, (unsigned)index, stored);
 	if (value->role == SCHEMA_CLASS) {
 		int64_t class_max = schema_field_classes(value, stored).max;
 		if (class_max > writer->class_max)
@@ -114,10 +119,11 @@ static int check_value_of_last(const struct packimg_writer *writer, unsigned ind
 	if (with >= 0 && writer->rows[index] != writer->rows[with])
 		return packimg_fail(error, -EINVAL,
 				    "%s: sample %" PRIu64 ": value '%s' has %" PRIu64
-				    " rows, but '%s', to whose rows they belong, has %" PRIu64,
+				    " %s, but '%s', to whose rows they belong, has %" PRIu64,
 				    writer->path, writer->sample_first + writer->sample_count - 1,
-				    value->name, writer->rows[index], schema->values[with].name,
-				    writer->rows[with]);
+				    value->name, writer->rows[index],
+				    schema_field_rows_name(schema, index),
+				    schema->values[with].name, writer->rows[with]);
 	return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include "format/base/copy_once.h"
 #include "format/base/half.h"
+#include "format/base/polygons.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -513,15 +514,21 @@ static int find_dropped_boxes(const struct value *boxes, const struct value_orig
 }
 
 /*
- * Drops rows that are in the slot. A client that may write there changes no more than its own rows:
- * their number is not read from there.
+ * Drops what belongs to dropped boxes from `rows` rows that are in the slot. A client that may
+ * write there changes no more than its own rows: their number is not read from there. Returns the
+ * number of boxes that the rows are of; drops nothing if it is another than `count`.
  */
-static void drop_rows(const struct value *value, const struct ring_section *place,
-		      uint32_t batch_size, uint8_t *section, uint32_t i, const uint8_t *keep,
-		      size_t count)
+static uint64_t drop_rows(const struct value *value, const struct ring_section *place,
+			  uint32_t batch_size, uint8_t *section, uint32_t i, size_t rows,
+			  const uint8_t *keep, size_t count)
 {
-	uint8_t *rows = section + ring_ragged_offset(batch_size) + i * place->stride;
-	((uint32_t *)section)[batch_size + i] = (uint32_t)rows_keep(rows, value->row, keep, count);
+	uint8_t *first = section + ring_ragged_offset(batch_size) + i * place->stride;
+	uint64_t boxes = value->objects ? polygons_count(first, rows) : rows;
+	if (boxes == count)
+		((uint32_t *)section)[batch_size + i] =
+			(uint32_t)(value->objects ? polygons_keep(first, rows, keep, count)
+						  : rows_keep(first, value->row, keep, count));
+	return boxes;
 }
 
 /* Drops what the pipeline drops of boxes b. rows: the numbers of rows of all values. */
@@ -540,16 +547,23 @@ static int drop_boxes(const struct value_table *values, uint32_t b,
 		const struct value *value = &values->values[v];
 		if (value->boxes != b + 1)
 			continue;
-		if (rows[v] != count) {
+		uint64_t found = drop_rows(value, &layout->sections[v], layout->batch_size_max,
+					   (uint8_t *)slot + layout->sections[v].offset, i, rows[v],
+					   keep, count);
+		if (found == UINT64_MAX)
 			snprintf(error->text, sizeof(error->text),
-				 "sample %llu: its value \"%.100s\" has %zu rows, but the boxes "
+				 "sample %llu: the polygons of its value \"%.100s\" end within a "
+				 "box",
+				 (unsigned long long)origin->sample->index, value->name);
+		else if (found != count)
+			snprintf(error->text, sizeof(error->text),
+				 "sample %llu: its value \"%.100s\" has %llu %s, but the boxes "
 				 "\"%.100s\", to which they belong, are %zu",
-				 (unsigned long long)origin->sample->index, value->name, rows[v],
+				 (unsigned long long)origin->sample->index, value->name,
+				 (unsigned long long)found, value->objects ? "objects" : "rows",
 				 boxes->name, count);
+		if (found != count)
 			return -EBADMSG;
-		}
-		drop_rows(value, &layout->sections[v], layout->batch_size_max,
-			  (uint8_t *)slot + layout->sections[v].offset, i, keep, count);
 	}
 	return 0;
 }

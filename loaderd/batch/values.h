@@ -56,6 +56,7 @@ struct value {
 	 * pipeline may drop some; else 0
 	 */
 	uint32_t boxes;
+	bool objects; /* each of these boxes has any number of polygons: polygons.h */
 };
 enum { VALUE_NO_FRAME, VALUE_FIRST_IMAGE, VALUE_FURTHER_IMAGE };
 enum { VALUE_OWN_NAME_SIZE = 16 };

@@ -382,6 +382,7 @@ static int set_boxes(const Loaderd__OpenFeed *request, const struct config *conf
 		values->boxes[values->box_count++] = boxes;
 	}
 	value->boxes = b + 1;
+	value->objects = schema_has_polygons_of_objects(schema, number);
 	return 0;
 }
 

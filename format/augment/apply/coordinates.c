@@ -1,6 +1,7 @@
 #include "format/augment/apply/coordinates.h"
 #include "format/augment/apply/iou_crop.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -262,24 +263,33 @@ static bool step_is_of_boxes(const struct geometry_step *step)
 	return step->kind == GEOMETRY_STEP_CLAMP || step->kind == GEOMETRY_STEP_SANITIZE;
 }
 
-static void point_apply(const struct geometry *geometry, const struct frame *frame, float far,
-			float *row)
+/* Returns the nearest finite number, any for NaN. */
+static float make_finite(float number)
 {
-	struct point point =
-		point_scale((struct point){row[0], row[1]}, frame->width, frame->height);
-	bool moves = false;
+	return fminf(fmaxf(number, -FLT_MAX), FLT_MAX);
+}
 
+static void point_apply(const struct geometry *geometry, const struct frame *frame,
+			const struct coordinates *coordinates, float *row)
+{
+	struct point point = {row[0], row[1]};
+	const bool polygons = coordinates->role == SCHEMA_POLYGONS;
+	bool finite = point_finite(point), moves = false;
+
+	point = point_scale(point, frame->width, frame->height);
 	for (unsigned i = 0; i < geometry->step_count; i++) {
 		if (step_is_of_boxes(&geometry->steps[i]))
 			continue;
-		point = point_step(geometry, &geometry->steps[i], far, point);
+		point = point_step(geometry, &geometry->steps[i], polygons ? 0 : -1, point);
 		moves = true;
 	}
 	/* A point that does not move keeps its bytes. */
-	if (!moves && point_finite((struct point){row[0], row[1]}))
+	if (!moves && finite)
 		return;
 	point = point_scale(point, 1 / frame->out_width, 1 / frame->out_height);
-	if (!point_finite(point))
+	if (polygons && finite)
+		point = (struct point){make_finite(point.x), make_finite(point.y)};
+	else if (!point_finite(point))
 		point = (struct point){NAN, NAN};
 	row[0] = point.x;
 	row[1] = point.y;
@@ -336,8 +346,7 @@ void coordinates_apply(const struct geometry *geometry, uint32_t width, uint32_t
 		if (coordinates->role == SCHEMA_BOXES)
 			stays = box_apply(geometry, &frame, coordinates, rows);
 		else
-			point_apply(geometry, &frame,
-				    coordinates->role == SCHEMA_KEYPOINTS ? -1.0f : 0.0f, rows);
+			point_apply(geometry, &frame, coordinates, rows);
 		if (keep)
 			keep[i] = stays;
 	}

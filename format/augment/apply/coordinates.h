@@ -23,7 +23,9 @@
 /*
  * Moves `count` rows of a sample of width x height pixels through its geometry. Keypoints are
  * pixels: the flip of x is width - 1 - x. Boxes and polygons are edges between pixels: it is width
- * - x. Visibility stays. A point with a coordinate that is not finite becomes a pair of quiet NaNs.
+ * - x. Visibility stays. A point with a coordinate that is not finite becomes a pair of quiet NaNs;
+ * such rows end polygons, so a vertex that overflows becomes the largest number instead. Points are
+ * not clipped.
  * Sets keep[i] to 0 if a step drops box i, else to 1; keep may be NULL.
  */
 void coordinates_apply(const struct geometry *geometry, uint32_t width, uint32_t height,

@@ -11,6 +11,7 @@ from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping
 from . import _checks, _feed
 from ._errors import BadOption, BadSample, WriteFailed
 from ._pixels import Pixels, prepare
+from ._polygons import count_objects
 from ._processes import WorkerEnded, ordered_map
 from ._schema import IN_COLUMN, IN_LABEL, IN_NUMBER, IN_SOURCE, Stored, Text, Value, convert, integer, is_implied, key, largest_class, parse, states
 
@@ -249,20 +250,33 @@ class Writer:
                     highest = largest_class(value, stored)
                     self._check_class(highest)
                     largest = max(largest, highest)
-                    rows[value.name] = value.rows(stored)
+                    rows[value.name] = self._count_rows(value, stored)
                     self._check_rows(value, rows)
             except (ValueError, OSError) as error:  # OSError: an image file cannot be read
                 raise _Fault(value, given, str(error)) from None
         images.sort(key=lambda pixels: (pixels.value.store, pixels.value.number))
         return _Prepared(self._next, images, label, source, fields, largest)
 
-    def _check_rows(self, value: Value, rows: Mapping[str, int]) -> None:
-        """Checks that a value has as many rows as the value in its brackets."""
+    def _owner(self, value: Value) -> Optional[Value]:
+        """The value to whose rows this value's rows belong."""
         other = self._all_values[value.of] if value.of >= 0 else None
-        if other is None or other.has_pixels:
+        return None if other is None or other.has_pixels else other
+
+    def _has_polygons_of_objects(self, value: Value) -> bool:
+        return value.role == "polygons" and len(value.shape) == 2 and self._owner(value) is not None
+
+    def _count_rows(self, value: Value, stored: Stored) -> int:
+        if isinstance(stored, bytes) and self._has_polygons_of_objects(value):
+            return count_objects(stored)
+        return value.rows(stored)
+
+    def _check_rows(self, value: Value, rows: Mapping[str, int]) -> None:
+        """Checks that a value has as many rows as the value in its brackets; polygons of objects, as many objects."""
+        other = self._owner(value)
+        if other is None or rows[value.name] == rows.get(other.name, 0):
             return
-        if rows[value.name] != rows.get(other.name, 0):
-            raise ValueError(f"it has {rows[value.name]} rows, but {other.name}, to whose rows they belong, has {rows.get(other.name, 0)}")
+        unit = "objects" if self._has_polygons_of_objects(value) else "rows"
+        raise ValueError(f"it has {rows[value.name]} {unit}, but {other.name}, to whose rows they belong, has {rows.get(other.name, 0)}")
 
     def _skip_or_raise(self, prepared: _Prepared, name: str, given: Any, reason: str) -> None:
         if not self._skip:

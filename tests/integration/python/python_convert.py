@@ -231,12 +231,12 @@ class Convert(ImagesTest):
         self.assertEqual([s["fields"]["class"] for s in self.listed()], [[1, 0], [], [0]])
         values = self.info()
         self.assertTrue(values["boxes"].startswith("boxes(image) f32[*,4] xywh, up to 2 rows"), values)
-        self.assertTrue(values["polygons"].startswith("polygons(image) f32[*,2] xy, up to 6 rows"), values)
-        self.holds(struct.pack("<12f", 1, 2, 3, 4, 5, 6, math.nan, math.nan, 0, 0, 0.5, 1))
-        self.assertEqual([s["fields"]["polygon_id"] for s in self.listed()], [[1, 1], [], []])
+        self.assertTrue(values["polygons"].startswith("polygons(boxes) f32[*,2] xy, up to 9 rows"), values)
+        end = (math.nan, math.nan)
+        self.holds(struct.pack("<18f", 1, 2, 3, 4, 5, 6, *end, 0, 0, 0.5, 1, *end, *end, *end))  # two polygons of the first box, none of the second
         self.assertEqual([s["fields"].get("rle") for s in self.listed()], [{"2": {"counts": "04", "size": [2, 2]}}, None, None])
         self.assertNotIn("instances", values)
-        self.assertIn("with a row of NaN between two polygons", said)
+        self.assertIn("a row of NaN ends each polygon, and one more each box", said)
         self.assertTrue(values["class"].startswith("class(boxes) i32[*]"))
         self.convert("coco/annotations/instances_train2017.json", "--masks", "none")
         self.assertEqual(self.stored(), self.jpegs[:3])
@@ -252,7 +252,7 @@ class Convert(ImagesTest):
         self.assertIn("it has no list of images", self.convert("bad.json", status=2))
         self.put("bad.json", {"images": images, "annotations": [{"id": 4, "image_id": 99, "bbox": [0, 0, 1, 1]}]})
         self.assertIn("annotation 4 is of image 99, which is not listed", self.convert("bad.json", status=2))
-        for polygons in ([[1, 2, 3]], [["1", 2]], "x", [[1, math.inf]]):
+        for polygons in ([[1, 2, 3]], [["1", 2]], "x", [[1, math.inf]], [[1, math.nan]]):
             self.put("bad.json", {"images": images, "categories": categories, "annotations": [{**boxes[0], "segmentation": polygons}]})
             self.assertIn("annotations[0] with id 1: its segmentation has ", self.convert("bad.json", status=2))
 
@@ -326,9 +326,9 @@ class Convert(ImagesTest):
             self.convert("yolo")
             self.assertEqual(self.stored("out-train.pimg"), self.jpegs[:2])
             self.holds(struct.pack("<8f", 0.5, 0.5, 0.25, 0.125, 0.25, 0.25, 0.5, 0.5), name="out-train.pimg")
-            self.holds(struct.pack("<4f", 0.5, 0.375, 0.5, 0.25), struct.pack("<6f", 0.25, 0.25, 0.75, 0.25, 0.75, 0.5), name="out-val.pimg")
-            self.assertEqual([(s["fields"]["id"], s["fields"]["polygon_id"]) for s in self.listed("out-train.pimg") + self.listed("out-val.pimg")], [([0, 1], []), ([], []), ([0], [0])])
-            self.assertIn("polygons(image) f32[*,2] xy normalized", self.info("out-val.pimg")["polygons"])
+            self.holds(struct.pack("<4f", 0.5, 0.375, 0.5, 0.25), struct.pack("<10f", 0.25, 0.25, 0.75, 0.25, 0.75, 0.5, *[math.nan] * 4), name="out-val.pimg")
+            self.holds(struct.pack("<4f", *[math.nan] * 4), name="out-train.pimg")  # two boxes without polygons
+            self.assertIn("polygons(boxes) f32[*,2] xy normalized", self.info("out-val.pimg")["polygons"])
             self.assertIn("cxcywh normalized", self.info("out-train.pimg")["boxes"])
             self.assertEqual(self.classes("out-val.pimg"), ["cat", "dog"])
         for yaml, names in (("names: ['a, b', \"it's\", 'don''t', traffic light]", ["a, b", "it's", "don't", "traffic light"]), ("names:\n- 'a # b'\n- c: d\n", ["a # b", "c: d"])):

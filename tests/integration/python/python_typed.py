@@ -43,6 +43,12 @@ def ragged(boxes: Ragged) -> None:
     assert_type((len(boxes), boxes[0], boxes.values), Tuple[int, npt.NDArray[Any], npt.NDArray[Any]])
 
 
+def polygons(rows: npt.NDArray[Any]) -> None:
+    assert_type(loaderd.split_polygons(rows), List[List[npt.NDArray[Any]]])
+    assert_type(loaderd.join_polygons(loaderd.split_polygons(rows)), List[Tuple[float, float]])
+    loaderd.join_polygons([[1.0, 2.0]])  # type: ignore[list-item]
+
+
 def batches(feed: Feed) -> None:
     for batch in feed:
         assert_type(batch, Batch)

@@ -368,6 +368,16 @@ class View(ViewCase):
         self.assertEqual(len(page.figures[0]["panels"][1]["polygons"]), 4, "all but the rotated box")
         self.assertIn("; 1005 more boxes, points or polygons are not drawn", page.source)
 
+    def test_polygons_of_boxes_have_their_classes_and_go_with_them(self):
+        path = self.dir / "objects.pimg"
+        schema = "image: image u8[h,w,3]\nboxes: boxes(image) f32[*,4]\noutlines: polygons(boxes) f32[*,2]\nkinds: class(boxes) i32[*]"
+        with loaderd.Writer(path, schema, classes=CLASSES) as writer:
+            outlines = loaderd.join_polygons([[[(1, 1), (5, 1), (3, 3)], [(2, 5), (4, 5), (3, 6)]], [], [[(20, 20), (30, 20), (25, 30)]]])
+            writer.add({"image": image_of(0), "boxes": [[1, 1, 5, 6], [8, 8, 9, 9], [20, 20, 30, 30]], "outlines": outlines, "kinds": [1, 0, 2]})
+        stored, delivered = self.page("--pipeline", "resize(40x48) sanitize_boxes(min_size=8)", path=path).figures[0]["panels"]
+        self.assertEqual([(colour, len(points)) for colour, points in stored["polygons"][3:]], [("#56b4e9", 3), ("#56b4e9", 3), ("#009e73", 3)])
+        self.assertEqual([(colour, len(points)) for colour, points in delivered["polygons"]], [("#009e73", 4), ("#009e73", 3)])
+
     def test_number_of_samples_limits_keys_too(self):
         keys = [f"folder/<b>{i}</b>\x1b.png" for i in (0, 1, 5)]
         self.assertEqual(len(self.page(*keys).figures), 3)

@@ -528,6 +528,20 @@ TEST(points_that_do_not_move_keep_their_bytes)
 	}
 }
 
+/* Rows that are not finite end polygons: no other row becomes one. */
+TEST(vertices_that_overflow_stay_finite)
+{
+	static struct geometry geometry;
+	float vertices[][2] = {{3e38F, -3e38F}, {NAN, 1}, {1, 2}};
+
+	make_geometry("resize(1000x1000) random_rotation(40)", 10, 10, 1, 1, &geometry);
+	coordinates_apply(&geometry, 10, 10, &(struct coordinates){SCHEMA_POLYGONS, SCHEMA_XY},
+			  vertices[0], 3, NULL);
+	assert_true(isfinite(vertices[0][0]) && isfinite(vertices[0][1]));
+	assert_true(isnan(vertices[1][0]) && isnan(vertices[1][1]));
+	assert_true(isfinite(vertices[2][0]) && isfinite(vertices[2][1]));
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2 && argc != 3) {

@@ -1,6 +1,7 @@
 #include "tools/packimg/view/shapes.h"
 
 #include "format/augment/frame.h"
+#include "format/base/polygons.h"
 #include "tools/packimg/common/text.h"
 
 #include <errno.h>
@@ -198,21 +199,26 @@ static int add_row(struct shapes *shapes, const struct coordinate_rows *rows, co
 	return 0;
 }
 
-/* Adds the polygons of a list of vertices, in which not-a-numbers are between two polygons. */
-static int add_polygons(struct shapes *shapes, struct coordinate_rows *rows)
+/*
+ * Adds the polygons of a list of vertices: one for each number, or, of objects, any number for each
+ * object that the pipeline does not drop.
+ */
+static int add_polygons(struct shapes *shapes, struct coordinate_rows *rows, bool objects)
 {
-	const float *vertex = rows->numbers, *end = vertex + rows->count * rows->row_size;
+	size_t count = rows->count, number = 0;
 	int r = 0;
 
-	for (size_t number = 0; !r && vertex < end; number++) {
-		const float *first = vertex;
+	for (size_t row = 0; !r && row < count;) {
+		const float *first = rows->numbers + 2 * row;
+		size_t vertices;
 
-		while (vertex < end && isfinite(vertex[0]) && isfinite(vertex[1]))
-			vertex += 2;
-		rows->row_size = (size_t)(vertex - first);
-		if (rows->row_size)
+		row = polygons_next(rows->numbers, count, row, &vertices);
+		rows->row_size = 2 * vertices;
+		bool drawn = vertices > 0 &&
+			     (!objects || number >= shapes->keep.size || shapes->keep.data[number]);
+		if (drawn)
 			r = add_row(shapes, rows, first, number);
-		vertex += vertex < end ? 2 : 0;
+		number += !objects || vertices == 0;
 	}
 	return r;
 }
@@ -264,16 +270,15 @@ static int read_dropped(struct shapes *shapes, const struct shapes_source *sourc
 	return move_rows(shapes, source, boxes, shapes->keep.data, error);
 }
 
-/* Returns the number of floats of a shape: of a list of polygons, or of the keypoints of one row.
- */
-static size_t floats_of_row(const struct schema_value *value, size_t floats)
+/* Returns the number of floats of a row: of a vertex, or of the keypoints of one row. */
+static size_t floats_of_row(const struct schema_value *value)
 {
 	if (value->role == SCHEMA_BOXES)
 		return value->shape[value->dims - 1];
 	if (value->dims == 3)
 		return (size_t)value->shape[1] * value->shape[2];
-	/* a list of polygons, or keypoints with one point per row */
-	return value->role == SCHEMA_POLYGONS ? floats : value->shape[value->dims - 1];
+	/* a vertex of a list of polygons, or keypoints with one point per row */
+	return value->shape[value->dims - 1];
 }
 
 static int read_value(struct shapes *shapes, const struct shapes_source *source, unsigned number,
@@ -300,14 +305,14 @@ static int read_value(struct shapes *shapes, const struct shapes_source *source,
 	rows.scale[0] = normalized ? source->width : (double)source->width / source->frame_width;
 	rows.scale[1] = normalized ? source->height : (double)source->height / source->frame_height;
 	rows.numbers = (const float *)(const void *)shapes->rows.data;
-	rows.row_size = floats_of_row(value, shapes->rows.size / sizeof(float));
+	rows.row_size = floats_of_row(value);
 	rows.count = shapes->rows.size / sizeof(float) / rows.row_size;
 	bool is_list = value->role == SCHEMA_POLYGONS && value->dims == 2;
 	for (size_t i = 0; !r && !is_list && i < rows.count; i++)
 		if (i >= shapes->keep.size || shapes->keep.data[i])
 			r = add_row(shapes, &rows, rows.numbers + i * rows.row_size, i);
 	if (is_list)
-		r = add_polygons(shapes, &rows);
+		r = add_polygons(shapes, &rows, schema_has_polygons_of_objects(schema, number));
 	return r ? packimg_fail(error, r, "out of memory") : 0;
 }
 

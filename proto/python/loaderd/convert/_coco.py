@@ -5,7 +5,7 @@ from math import isfinite
 from pathlib import Path
 from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
 
-from ._part import POLYGON_NOTE, Choice, Field, Part, Refusal, polygon_columns, polygon_fields, unique_names
+from ._part import POLYGON_NOTE, Choice, Field, Part, Refusal, polygon_field, polygon_rows, unique_names
 from ._spans import PIXELS_MAX, InstanceMasks, Spans, element_for, run_lengths, spans_of_polygon, spans_of_runs, union
 
 _KINDS = ("instances_", "person_keypoints_", "captions_")
@@ -191,7 +191,7 @@ def _part(name: str, found: _Objects, every: Sequence[_Objects], used: AbstractS
         ]  # fmt: skip
         notes += numbering(found.numbers)
     if has_polygons:
-        fields += polygon_fields()
+        fields.append(polygon_field())
         notes.append(POLYGON_NOTE)
     if has_runs:
         fields.append(Field("rle", "rle", "json sparse"))
@@ -274,7 +274,7 @@ def _rows(found: _Objects, folders: Sequence[Path], masks: Optional[_Instances])
             "area": [item.get("area", item["bbox"][2] * item["bbox"][3]) for item in objects],
             "iscrowd": [item.get("iscrowd", 0) for item in objects],
             "rle": {str(item["id"]): item["segmentation"] for item in objects if isinstance(item.get("segmentation"), dict)} or None,
-            **polygon_columns([(item["id"], polygon) for item in objects for polygon in _polygons("", item)]),
+            "polygons": polygon_rows([_polygons("", item) for item in objects]),
             "captions": found.captions.get(number, []),
         }
         if found.keypoints:

@@ -2,9 +2,10 @@
 
 import json
 import re
-from math import nan
 from pathlib import Path
 from typing import AbstractSet, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
+
+from .._polygons import join_polygons
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")  # extensions to try for an annotation's image
 IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "image/encoded", "image_bytes", "image_raw", "x")
@@ -115,22 +116,17 @@ def unique_names(names: Mapping[int, str], used: AbstractSet[int], where: Path, 
     return {number: unique[number] for number in names}
 
 
-def polygon_fields(normalized: str = "") -> List[Field]:
-    """The polygons of all objects of an image, apart by a row of NaN, and the ids of their objects."""
-    return [Field("polygons", "polygons", f"polygons(image) f32[*,2] xy{normalized}"), Field("polygon_id", "polygon_id", "value i64[*]")]
+def polygon_field(normalized: str = "") -> Field:
+    """The polygons of all boxes of an image."""
+    return Field("polygons", "polygons", f"polygons(boxes) f32[*,2] xy{normalized}")
 
 
-POLYGON_NOTE = "polygons has the vertices of all objects, with a row of NaN between two polygons; polygon_id has the id of each polygon's object, as id has it of each box's"
+POLYGON_NOTE = "polygons has the polygons of each box; a row of NaN ends each polygon, and one more each box; loaderd.split_polygons() splits them"
 
 
-def polygon_columns(polygons: Sequence[Tuple[int, Sequence[float]]]) -> Dict[str, Any]:
-    """The columns of polygon_fields() from (id, [x, y, x, y ...])."""
-    vertices: List[Sequence[float]] = []
-    for _, flat in polygons:
-        if vertices:
-            vertices.append((nan, nan))
-        vertices += [flat[i : i + 2] for i in range(0, len(flat), 2)]
-    return {"polygons": vertices, "polygon_id": [number for number, _ in polygons]}
+def polygon_rows(objects: Sequence[Sequence[Sequence[float]]]) -> List[Tuple[float, float]]:
+    """The column of polygon_field() from the polygons [x, y, x, y ...] of each box."""
+    return join_polygons([[zip(flat[::2], flat[1::2]) for flat in polygons] for polygons in objects])
 
 
 def is_image_file(data: Any) -> bool:

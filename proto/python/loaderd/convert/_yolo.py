@@ -1,10 +1,11 @@
 """YOLO's text files: a line for each object, its class and its box or polygon as fractions of the image (https://docs.ultralytics.com/datasets/)."""
 
 import re
+from math import isfinite
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from ._part import IMAGE_SUFFIXES, POLYGON_NOTE, Choice, Field, Part, Refusal, polygon_columns, polygon_fields, read_text, unique_names
+from ._part import IMAGE_SUFFIXES, POLYGON_NOTE, Choice, Field, Part, Refusal, polygon_field, polygon_rows, read_text, unique_names
 
 _BLANK = r"(?:\s+(?:#[^\n]*)?)*"  # white space and comments in YAML
 _NUMBER = r"""(?:['"]?(?P<number>\d+)['"]?\s*:)"""
@@ -158,6 +159,8 @@ class _Objects:
     def _add_shape(self, where: str, values: List[float]) -> None:
         if len(values) < 4 or len(values) % 2:
             raise Refusal(f"{where}: {len(values)} numbers follow the class; a box has 4, a polygon more, two for each point")
+        if not all(map(isfinite, values)):
+            raise Refusal(f"{where}: a coordinate is not finite")
         self.polygons.append(values if len(values) > 4 else [])
         self.boxes.append(values if len(values) == 4 else _extent(values))
 
@@ -193,7 +196,7 @@ def _fields(keypoints: Tuple[int, int], has_polygons: bool) -> List[Field]:
     if keypoints[0]:
         fields.append(Field("keypoints", "keypoints", f"keypoints(boxes) f32[*,{keypoints[0]},{keypoints[1]}] {'xy' if keypoints[1] == 2 else 'xyv'} normalized"))
     if has_polygons:
-        fields += [Field("id", "id", "value(boxes) i64[*]"), *polygon_fields(" normalized")]
+        fields.append(polygon_field(" normalized"))
     return fields
 
 
@@ -207,8 +210,7 @@ def _reader(files: Sequence[Path], images: Path, labels: Path, keypoints: Tuple[
             objects = _Objects(_label(name, images, labels), keypoints)
             yield {
                 "image": name, "key": str(name.relative_to(images)), "boxes": objects.boxes, "class": objects.classes,
-                "id": [*range(len(objects.boxes))], **polygon_columns([(number, polygon) for number, polygon in enumerate(objects.polygons) if polygon]),
-                "keypoints": objects.points,
+                "polygons": polygon_rows([[polygon] if polygon else [] for polygon in objects.polygons]), "keypoints": objects.points,
             }  # fmt: skip
 
     return rows
