@@ -7,7 +7,6 @@
  */
 #include "format/base/schema.h"
 #include "format/base/system/io.h"
-#include "format/base/text/number.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
@@ -16,7 +15,7 @@
 #include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/text.h"
-#include "tools/packimg/common/typed_text.h"
+#include "tools/packimg/extract_manifest.h"
 #include "tools/packimg/image/image.h"
 #include "tools/packimg/image/raster_file.h"
 #include "tools/packimg/selection.h"
@@ -47,7 +46,6 @@ struct extract {
 	 */
 	const char **paths;
 	uint64_t count;
-	struct buffer text; /* text of a value for the manifest */
 	struct arena arena;
 	struct progress progress;
 	uint64_t done, bytes, bad; /* number and bytes of images written; number of images that
@@ -519,148 +517,24 @@ static void extract_run_sample(void *context, void *worker, struct work_block *b
 		extract_sample(context, worker, &block->bytes, block->first + number, verdict);
 }
 
-/* Writes a cell of the manifest, quoted if necessary. */
-static void write_cell(FILE *file, const char *bytes, size_t size)
-{
-	bool quote = size && (strchr(" \t", bytes[0]) || strchr(" \t", bytes[size - 1]));
-
-	for (size_t i = 0; i < size; i++)
-		quote |= strchr(",\"\r\n", bytes[i]) && bytes[i];
-	if (quote)
-		fputc('"', file);
-	for (size_t i = 0; i < size; i++) {
-		if (bytes[i] == '"')
-			fputc('"', file);
-		fputc(bytes[i], file);
-	}
-	if (quote)
-		fputc('"', file);
-}
-
-static void write_fields(struct extract *extract, FILE *file, uint64_t index)
-{
-	char number[NUMBER_SHORTEST];
-
-	for (uint32_t f = 0; f < packimg_field_count(extract->dataset); f++) {
-		struct packimg_field field;
-		struct packimg_value value;
-
-		fputc(',', file);
-		packimg_field(extract->dataset, f, &field);
-		if (packimg_value(extract->dataset, index, f, &value)) {
-			extract->damaged++;
-			command_fail("sample %" PRIu64 ": its value of field %s is damaged; the "
-				     "manifest has none",
-				     index, field.name);
-			continue;
-		}
-		if (!value.present)
-			continue;
-		const struct schema_value *typed = typed_value(extract->dataset, f);
-		extract->text.size = 0;
-		if (typed && !typed_text_append(typed, &value, &extract->text))
-			write_cell(file, (const char *)extract->text.data, extract->text.size);
-		else if (field.type == PACKIMG_FIELD_INT64)
-			fprintf(file, "%" PRId64, value.int64);
-		else if (field.type == PACKIMG_FIELD_FLOAT64)
-			fputs(number_shortest(value.float64, number), file);
-		else
-			write_cell(file, value.bytes, value.size);
-	}
-}
-
-/* The columns of every manifest; those of further images and of fields follow. */
-static const char *const manifest_columns[] = {"path", "label", "class"};
-
-static bool is_manifest_column(const char *name)
-{
-	for (size_t i = 0; i < sizeof(manifest_columns) / sizeof(*manifest_columns); i++)
-		if (strcmp(name, manifest_columns[i]) == 0)
-			return true;
-	return false;
-}
-
-/* Returns true if the dataset has a further image or a field of that name. */
-static bool is_value_name(const struct extract *extract, const char *name)
-{
-	struct packimg_field field;
-
-	for (uint32_t i = 1; i < extract->files; i++)
-		if (strcmp(name, value_of_file(extract, i)->name) == 0)
-			return true;
-	for (uint32_t f = 0; f < packimg_field_count(extract->dataset); f++)
-		if (!packimg_field(extract->dataset, f, &field) && strcmp(name, field.name) == 0)
-			return true;
-	return false;
-}
-
-/*
- * Writes the column name of a further image or a field. If it is also one of manifest_columns,
- * appends a number (class_2), so that column names are unique.
- */
-static void write_column_name(const struct extract *extract, FILE *file, const char *name)
-{
-	char numbered[PACKIMG_NAME_MAX + 16];
-	unsigned number = 2;
-
-	fputc(',', file);
-	if (!is_manifest_column(name)) {
-		write_cell(file, name, strlen(name));
-		return;
-	}
-	do
-		snprintf(numbered, sizeof(numbered), "%s_%u", name, number++);
-	while (is_value_name(extract, numbered));
-	write_cell(file, numbered, strlen(numbered));
-}
-
-static void write_header(const struct extract *extract, FILE *file)
-{
-	struct packimg_field field;
-
-	for (size_t i = 0; i < sizeof(manifest_columns) / sizeof(*manifest_columns); i++)
-		fprintf(file, "%s%s", i ? "," : "", manifest_columns[i]);
-	for (uint32_t i = 1; i < extract->files; i++)
-		write_column_name(extract, file, value_of_file(extract, i)->name);
-	for (uint32_t f = 0; f < packimg_field_count(extract->dataset); f++)
-		write_column_name(extract, file,
-				  packimg_field(extract->dataset, f, &field) ? "" : field.name);
-	fputc('\n', file);
-}
-
 static int write_manifest(struct extract *extract)
 {
-	const struct packimg *dataset = extract->dataset;
+	struct extract_manifest manifest = {
+		.dataset = extract->dataset,
+		.samples = extract->samples,
+		.count = extract->count,
+		.files = extract->files,
+		.paths = extract->paths,
+	};
 	struct packimg_error error;
 	int fd = create_file(extract, "manifest.csv", &error);
 	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
-	struct packimg_sample sample;
 
 	if (!file)
 		return command_fail("%s/manifest.csv: %s", extract->output,
 				    fd < 0 ? error.text : strerror(errno));
-	write_header(extract, file);
-	for (uint64_t i = 0; i < extract->count; i++) {
-		const char *const *paths = &extract->paths[i * extract->files];
-
-		if (!paths[0] || packimg_sample(dataset, extract->samples[i], &sample))
-			continue;
-		write_cell(file, paths[0], strlen(paths[0]));
-		fputc(',', file);
-		if (sample.label >= 0)
-			fprintf(file, "%" PRId32, sample.label);
-		fputc(',', file);
-		const char *class = sample_class(dataset, &sample);
-		if (class)
-			write_cell(file, class, strlen(class));
-		for (uint32_t k = 1; k < extract->files; k++) {
-			fputc(',', file);
-			if (paths[k])
-				write_cell(file, paths[k], strlen(paths[k]));
-		}
-		write_fields(extract, file, sample.index);
-		fputc('\n', file);
-	}
+	extract_manifest_write(&manifest, file);
+	extract->damaged += manifest.damaged;
 	bool bad = ferror(file);
 	if (fclose(file) || bad)
 		return command_fail("%s/manifest.csv: %s", extract->output, strerror(errno));
@@ -766,7 +640,6 @@ int command_extract(int argc, char **argv)
 		close(extract.folder);
 	free(extract.samples);
 	free(extract.paths);
-	buffer_deinit(&extract.text);
 	arena_deinit(&extract.arena);
 	selection_deinit(&extract.selection);
 	command_die_of_interrupt(extract.done > extract.bad ? "images that were written stay"

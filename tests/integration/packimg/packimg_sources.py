@@ -333,11 +333,11 @@ class PackimgSources(PackimgTest):
         summary, samples = packed("t.csv", "path,label\na.jpg,0\nd.png,1\n", rc=1)
         self.assertEqual((samples, [s["name"] for s in summary["skipped"]]), ([("d.png", "1")], ["a.jpg"]))
 
-    def lists(self, cells, *options, header="path,label", rc=0):
+    def lists(self, cells, *options, header="path,label", rows=(), rc=0):
         """The classes of a table with these cells as labels, the samples' lists of them, and the notes."""
         names = [str(p.relative_to(self.tree)) for p in sorted(self.tree.rglob("*.jpg"))]
-        rows = "".join(f"{name},{cell}\n" for name, cell in zip(names, cells))
-        (self.dir / "t.csv").write_text(f"{header}\n{rows}")
+        lines = [f"{name},{cell}" for name, cell in zip(names, cells)] if not rows else [f"{name},{row},{cell}" for name, row, cell in zip(names, rows, cells)]
+        (self.dir / "t.csv").write_text("\n".join([header, *lines, ""]))
         said = self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "t.pimg", "--force", "--json", *options, rc=rc)
         if rc:
             return self.stderr
@@ -381,6 +381,36 @@ class PackimgSources(PackimgTest):
         self.packimg("verify", "-q", "both.pimg")
         self.assertIn("  classes   2, several of a sample, fields 1\n", self.packimg("convert", "-q", "t.csv", "--root", self.tree, "-o", "t.pimg", "--force"))
         self.assertRegex(self.packimg("info", "t.pimg"), r"(?m)^classes     2, no sample has a label\n  0     \w+$")
+
+    def test_manifests_of_several_labels_are_read_again(self):
+        """extract --manifest writes lists of classes as convert reads them, whatever is in the names."""
+        names = ["a, b", "back\\slash", "it's", 'quo"te', "x"]
+        (self.dir / "classes.txt").write_text("".join(f"{name}\n" for name in names))
+        for cells, options in ((["cat;dog", "dog", "bee;cat", "NaN", ";"], ()), (["0;3;1", "2"], ()), ([f"{name}|x" for name in names[:-1]] + ["x"], ["--label-separator", "|"]),
+                               (["|".join(reversed(names))], ["--label-separator", "|", "--classes", "classes.txt"])):
+            quoted = ['"' + cell.replace('"', '""') + '"' for cell in cells]
+            classes, samples, _ = self.lists(quoted, *options)
+            self.assertIn(samples[0], ([1, 2], [0, 3, 1], [0, 4], [4, 3, 2, 1, 0]))
+            self.packimg("extract", "-q", "--manifest", "--force", "t.pimg", "-o", "back")
+            self.assertEqual((self.dir / "back" / "manifest.csv").read_text().splitlines()[0], "path,label")
+            summary = self.convert("back/manifest.csv", "-o", "back.pimg", "--force")
+            self.assertEqual(([c["name"] for c in json.loads(self.packimg("info", "--json", "back.pimg"))["classes"]], [s.get("fields", {}).get("label") for s in self.list("back.pimg")]),
+                             (classes, samples))
+            self.assertIn("(brackets), so it is a list of classes", summary["notes"][0])
+
+    def test_manifests_of_many_labels_are_read_again(self):
+        names = [f"a class with a long name {i:03}" for i in range(100)]  # a cell of more than 1,024 bytes
+        samples = self.lists(["|".join(names), names[7]], "--label-separator", "|")[1]
+        self.packimg("extract", "-q", "--manifest", "t.pimg", "-o", "back")
+        summary = self.convert("back/manifest.csv", "-o", "back.pimg")
+        self.assertEqual([s["fields"]["label"] for s in self.list("back.pimg")], samples)
+        self.assertIn('cells of "label" hold several labels each (brackets), so', summary["notes"][0])
+        # a list that is called otherwise, and samples with labels
+        self.lists(["a;b", "b"], "--label-column", "tags", "--label-separator", ";", header="path,age,tags", rows=["1", "2"])
+        self.packimg("extract", "-q", "--manifest", "--force", "t.pimg", "-o", "back")
+        self.assertRegex((self.dir / "back" / "manifest.csv").read_text(), r"""^path,age,tags\n\S+,1,"\['a', 'b'\]"\n""")
+        self.convert("back/manifest.csv", "-o", "back.pimg", "--force", "--label-column", "tags")
+        self.assertEqual([s["fields"] for s in self.list("back.pimg")], [{"age": 1, "tags": [0, 1]}, {"age": 2, "tags": [1]}])
 
     def members(self, name, members):
         with tarfile.open(self.dir / name, "w") as tar:

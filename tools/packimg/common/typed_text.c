@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const struct schema_value *typed_value(const struct packimg *dataset, uint32_t field)
@@ -88,4 +89,43 @@ int typed_text_append(const struct schema_value *value, const struct packimg_val
 		schema_has_rows(value) ? stored->size / schema_row_size(value) : value->shape[0];
 
 	return append_dim(value, count, 0, &at, text);
+}
+
+/* Appends a name in quotes. */
+static int append_quoted(const char *name, struct buffer *text)
+{
+	int r = buffer_append(text, "'", 1);
+
+	for (; !r && *name; name++) {
+		if (*name == '\'' || *name == '\\')
+			r = buffer_append(text, "\\", 1);
+		r = r ? r : buffer_append(text, name, 1);
+	}
+	return r ? r : buffer_append(text, "'", 1);
+}
+
+int typed_text_append_classes(const struct packimg *dataset, const struct schema_value *value,
+			      const struct packimg_value *stored, struct buffer *text)
+{
+	const size_t size = schema_element_size(value->element);
+	const char *between = "[";
+	char number[NUMBER_SHORTEST];
+	int r = 0;
+
+	for (size_t at = 0; !r && at + size <= stored->size; at += size) {
+		write_number(number, value->element, (const uint8_t *)stored->bytes + at);
+		long long class = strtoll(number, NULL, 10);
+
+		if (class < 0)
+			continue;
+		r = buffer_append(text, between, strlen(between));
+		between = ", ";
+		if (!r && class < packimg_class_count(dataset))
+			r = append_quoted(packimg_class_name(dataset, (uint32_t) class), text);
+		else if (!r)
+			r = buffer_append(text, number, strlen(number));
+	}
+	if (!r && between[0] == '[')
+		r = buffer_append(text, between, 1);
+	return r ? r : buffer_append(text, "]", 1);
 }

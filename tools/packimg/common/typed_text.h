@@ -16,3 +16,9 @@ const struct schema_value *typed_value(const struct packimg *dataset, uint32_t f
 /* Appends the text. stored is present, and its size fits the value. 0 or -ENOMEM. */
 int typed_text_append(const struct schema_value *value, const struct packimg_value *stored,
 		      struct buffer *text);
+/*
+ * Appends a list of the names of classes, as Python writes it: ['cat', 'it\'s']. A class without a
+ * name is its number; -1, which is no class, is left out. 0 or -ENOMEM.
+ */
+int typed_text_append_classes(const struct packimg *dataset, const struct schema_value *value,
+			      const struct packimg_value *stored, struct buffer *text);

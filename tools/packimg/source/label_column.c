@@ -28,6 +28,13 @@ void label_column_deinit(struct label_column *column)
 	arena_deinit(&column->arena);
 }
 
+static bool has_brackets(const char *cell)
+{
+	size_t size = strlen(cell);
+
+	return size >= 2 && cell[0] == '[' && cell[size - 1] == ']';
+}
+
 int label_column_add(struct label_column *column, const char *cell)
 {
 	uint32_t number;
@@ -41,6 +48,7 @@ int label_column_add(struct label_column *column, const char *cell)
 		column->min = fmin(column->min, value);
 		column->max = fmax(column->max, value);
 	}
+	column->bare |= !has_brackets(cell);
 	column->texts |= strlen(cell) > CELL_MAX;
 	column->full |= column->cells.count >= CELLS_MAX &&
 			name_table_find(&column->cells, cell, &number) == -ENOENT;
@@ -69,11 +77,29 @@ static char *unquote(char *text)
 	return text + 1;
 }
 
-static bool has_brackets(const char *cell)
+/*
+ * Takes a label in quotes, as Python writes it, with its comma. Returns NULL unless the text begins
+ * with one.
+ */
+static char *next_quoted(char **cursor)
 {
-	size_t size = strlen(cell);
+	char *first = *cursor + strspn(*cursor, " \t"), *end = first + 1, *to = first;
 
-	return size >= 2 && cell[0] == '[' && cell[size - 1] == ']';
+	if (*first != '"' && *first != '\'')
+		return NULL;
+	while (*end && *end != *first)
+		end += *end == '\\' && end[1] ? 2 : 1;
+	char *after = *end ? end + 1 + strspn(end + 1, " \t") : end;
+	if (!*end || (*after && *after != ','))
+		return NULL;
+	for (char *from = first + 1; from < end; from++) {
+		if (*from == '\\' && strchr("\\'\"", from[1]))
+			from++;
+		*to++ = *from;
+	}
+	*to = 0;
+	*cursor = *after ? after + 1 : NULL;
+	return first;
 }
 
 char *label_next(char **cursor, char separator)
@@ -85,9 +111,12 @@ char *label_next(char **cursor, char separator)
 		++*cursor;
 	}
 	while (*cursor) {
-		char *label = trim(strsep(cursor, separating));
+		char *label = separator == LABEL_BRACKETS ? next_quoted(cursor) : NULL;
 
-		label = separator == LABEL_BRACKETS ? unquote(label) : label;
+		if (!label) {
+			label = trim(strsep(cursor, separating));
+			label = separator == LABEL_BRACKETS ? unquote(label) : label;
+		}
 		if (*label)
 			return label;
 	}
@@ -185,19 +214,11 @@ static enum verdict try_separator(const struct label_column *column, char separa
 	return verdict;
 }
 
-static bool all_have_brackets(const struct label_column *column)
-{
-	for (uint32_t i = 0; i < column->cells.count; i++)
-		if (!has_brackets(column->cells.names[i]))
-			return false;
-	return column->cells.count > 0;
-}
-
 static const char separators[] = ";| ,";
 
 static bool holds_lists(const struct label_column *column)
 {
-	bool found = all_have_brackets(column);
+	bool found = !column->bare;
 
 	for (const char *separator = separators; !found && *separator; separator++)
 		found = try_separator(column, *separator) == VERDICT_REPEATING;
@@ -223,10 +244,10 @@ bool label_column_repeats(const struct label_column *column)
 char label_column_separator(const struct label_column *column, char *ret_doubt)
 {
 	*ret_doubt = LABEL_WHOLE;
+	if (column->rows > 0 && !column->bare)
+		return LABEL_BRACKETS;
 	if (column->texts)
 		return LABEL_WHOLE;
-	if (all_have_brackets(column))
-		return LABEL_BRACKETS;
 	for (const char *separator = separators; *separator; separator++) {
 		enum verdict verdict = try_separator(column, *separator);
 

@@ -16,6 +16,7 @@ struct label_column {
 	bool fractions;          /* some numbers are not whole */
 	bool full;               /* cells lacks some */
 	bool texts;              /* some cells are too long for labels */
+	bool bare;               /* some cells are no lists in brackets */
 	double min, max;         /* of the numbers */
 };
 
@@ -46,6 +47,8 @@ char label_column_separator(const struct label_column *column, char *ret_doubt);
 
 /*
  * Splits a cell in place. *cursor is the cell at first; returns the next label, terminated, or NULL
- * at the end. Drops blanks around labels, empty ones, and quotes in lists in brackets.
+ * at the end. Drops blanks around labels and empty ones. In lists in brackets, labels may be in
+ * quotes, within which a comma is part of the label, and so is a quote or a backslash behind a
+ * backslash.
  */
 char *label_next(char **cursor, char separator);

@@ -156,25 +156,28 @@ static int note_separator(const struct source_manifest *manifest, const struct l
 			  char separator, bool plain)
 {
 	struct string_list *notes = manifest->source.options->notes;
-	const char *name = manifest->columns[manifest->label_column], *cell = "";
+	const char *name = manifest->columns[manifest->label_column], *cell = NULL;
+	char example[80] = ""; /* none if all cells are too long to be kept */
 
 	if (!notes)
 		return 0;
-	for (uint32_t i = 0; i < labels->cells.count && !*cell; i++)
+	for (uint32_t i = 0; i < labels->cells.count && !cell; i++)
 		if (strchr(labels->cells.names[i], separator))
 			cell = labels->cells.names[i];
+	if (cell)
+		snprintf(example, sizeof(example), ", such as \"%.60s\"", cell);
 	if (plain)
 		return string_list_add_format(
 			notes,
-			"%s: cells of \"%s\" hold several labels each, such as \"%.60s\" (%s), so "
+			"%s: cells of \"%s\" hold several labels each%s (%s), so "
 			"it "
 			"is a list of classes; --label-separator none makes each cell one class",
-			manifest->path, name, cell, separator_word(separator));
+			manifest->path, name, example, separator_word(separator));
 	return string_list_add_format(notes,
-				      "%s: each cell of \"%s\" is one class, such as \"%.60s\"; "
+				      "%s: each cell of \"%s\" is one class%s; "
 				      "--label-separator %s makes "
 				      "several labels of it",
-				      manifest->path, name, cell, separator_word(separator));
+				      manifest->path, name, example, separator_word(separator));
 }
 
 /* Decides whether cells hold several labels. 0 or -ENOMEM. */
