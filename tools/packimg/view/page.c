@@ -318,7 +318,7 @@ static void put_shapes(struct page *page, const struct panel *panel)
 	put_string(page, "</svg>");
 }
 
-int page_add_picture(struct page *page, const struct panel *panel, uint64_t index,
+static int put_panel(struct page *page, const struct panel *panel, uint64_t index,
 		     struct packimg_error *error)
 {
 	uint32_t shorter = panel->width < panel->height ? panel->width : panel->height;
@@ -390,10 +390,29 @@ int page_open(struct page *page, const struct packimg *dataset, const char *path
 	return page_flush(page, error);
 }
 
+/* Writes the collected text if there is much. Returns -E2BIG if the page is too large. */
+static int page_limit(struct page *page, struct packimg_error *error)
+{
+	if (page->bytes + page->text.size > PAGE_BYTES_MAX)
+		return packimg_fail(error, -E2BIG,
+				    "%s: the page would be larger than %s: choose fewer samples by "
+				    "--samples, or a smaller --size",
+				    page->file.path, text_bytes(TEXT, PAGE_BYTES_MAX));
+	return page->text.size < PAGE_FLUSH && !page->r ? 0 : page_flush(page, error);
+}
+
 void page_begin_sample(struct page *page, const struct packimg_sample *sample)
 {
 	put_format(page, "<figure data-label=\"%" PRId32 "\">\n<div class=\"panels\">\n",
 		   sample->label);
+}
+
+int page_add_picture(struct page *page, const struct panel *panel, uint64_t index,
+		     struct packimg_error *error)
+{
+	int r = put_panel(page, panel, index, error);
+
+	return r ? r : page_limit(page, error);
 }
 
 int page_end_sample(struct page *page, const char *title, const struct sample_texts *texts,
@@ -404,12 +423,7 @@ int page_end_sample(struct page *page, const char *title, const struct sample_te
 	put_string(page, "</figcaption>\n");
 	put_texts(page, texts);
 	put_string(page, "</figure>\n");
-	if (page->bytes + page->text.size > PAGE_BYTES_MAX)
-		return packimg_fail(error, -E2BIG,
-				    "%s: the page would be larger than %s: choose fewer samples by "
-				    "--samples, or a smaller --size",
-				    page->file.path, text_bytes(TEXT, PAGE_BYTES_MAX));
-	return page->text.size < PAGE_FLUSH && !page->r ? 0 : page_flush(page, error);
+	return page_limit(page, error);
 }
 
 int page_close(struct page *page, int r, struct packimg_error *error)

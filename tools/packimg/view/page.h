@@ -37,11 +37,13 @@ struct page_head {
 /* Creates the temporary file and writes the head. page_close() in any case. */
 int page_open(struct page *page, const struct packimg *dataset, const char *path,
 	      const struct page_head *head, struct packimg_error *error);
-/* Begins a sample. Add its pictures then, and end it with its caption and its texts. */
+/*
+ * Begins a sample. Add its pictures then, and end it with its caption and its texts. These return
+ * -E2BIG with a message if the page would exceed PAGE_BYTES_MAX.
+ */
 void page_begin_sample(struct page *page, const struct packimg_sample *sample);
 int page_add_picture(struct page *page, const struct panel *panel, uint64_t index,
 		     struct packimg_error *error);
-/* -E2BIG with a message if the page would exceed PAGE_BYTES_MAX. */
 int page_end_sample(struct page *page, const char *title, const struct sample_texts *texts,
 		    struct packimg_error *error);
 /* Completes the page if r is 0, else removes it. Returns r or an error with a message. */

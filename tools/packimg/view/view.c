@@ -375,8 +375,9 @@ int command_view(int argc, char **argv)
 	static const struct argp argp = {
 		.parser = view_parse_option,
 		.args_doc = "FILE [KEY...]",
-		.doc = "Show samples with their boxes, masks, keypoints and polygons: as a page "
-		       "FILE.html, and as a contact sheet FILE.png. KEYs name samples by the names "
+		.doc = "Show samples, with further images and rasters, boxes, masks, keypoints and "
+		       "polygons: as a page FILE.html, and as a contact sheet FILE.png. KEYs name "
+		       "samples by the names "
 		       "of their sources, as packimg list prints them.",
 	};
 	struct view *view = calloc(1, sizeof(*view));
