@@ -129,6 +129,7 @@ int pipeline_apply_coordinates(const struct pipeline *pipeline,
 
 /*
  * Removes the rows of `row_size` bytes whose keep[i] is 0; the others stay in order. Call it for
- * the boxes and for each value whose rows belong to them. Returns the number of remaining rows.
+ * the boxes and for each value whose rows belong to them; polygons_keep() for polygons of boxes.
+ * Returns the number of remaining rows.
  */
 size_t rows_keep(void *rows, size_t row_size, const uint8_t *keep, size_t count);
