@@ -486,7 +486,7 @@ class FurtherPictures(ViewCase):
         data[data.index(noise.tobytes()[:16])] ^= 1
         path.write_bytes(data)
         said = self.view("--force", "-o", "out.html", path=path, rc=1)
-        self.assertIn('sample 0: its raster "depth" is damaged', said)
+        self.assertIn('sample 0: depth: its raster "depth" is damaged', said)
         panels = Page(self.dir / "out.html").figures[0]["panels"]
         self.assertEqual(["picture" in panel for panel in panels], [True, False, True, True, True])
 

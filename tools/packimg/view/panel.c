@@ -97,12 +97,16 @@ static int panel_resize(struct panel *panel, uint32_t width, uint32_t height)
 }
 
 /* Ends a failed picture. Returns the result of panel_stored(). */
-static int panel_fail(struct panel *panel, int r, const struct packimg_error *error)
+static int panel_fail(struct panel *panel, const struct subject *subject, int r,
+		      const struct packimg_error *error)
 {
+	const bool several = subject->maker->value_count > 1;
+
 	if (r == -ENOMEM)
 		return r;
 	panel_clear(panel);
-	snprintf(panel->fault, sizeof(panel->fault), "%s", text_after_sample(error->text));
+	snprintf(panel->fault, sizeof(panel->fault), "%s%s%s", several ? subject->value->name : "",
+		 several ? ": " : "", text_after_sample(error->text));
 	return 1;
 }
 
@@ -385,7 +389,7 @@ int panel_stored(struct panel_maker *maker, const struct packimg_sample *sample,
 	}
 	if (!r && is_frame(&subject))
 		r = stored_layers(maker, &subject, panel, &error);
-	return r ? panel_fail(panel, r, &error) : 0;
+	return r ? panel_fail(panel, &subject, r, &error) : 0;
 }
 
 /* ---- as delivered ---- */
@@ -592,5 +596,5 @@ int panel_delivered(struct panel_maker *maker, const struct packimg_sample *samp
 		return panel_omit(panel, "missing");
 	if (!r && is_frame(&subject))
 		r = delivered_layers(maker, &subject, panel, &error);
-	return r ? panel_fail(panel, r, &error) : 0;
+	return r ? panel_fail(panel, &subject, r, &error) : 0;
 }
