@@ -1,5 +1,5 @@
 /*
- * Makes the golden files: make_golden FOLDER writes FOLDER/good and FOLDER/bad.
+ * Makes the golden files: `make_golden FOLDER` writes FOLDER/good and FOLDER/bad.
  *
  * Good files must open and have the contents that test_golden.c expects, in this version and every
  * later one. One good file is not made here: no_field_stats.pimg, written by an earlier version,

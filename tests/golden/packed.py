@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Write golden numbers with many of them on a line.
+"""Writes golden numbers compactly, with many on a line.
 
-    tests/golden/packed.py FILE...      packs these JSON files; no digit changes
+    tests/golden/packed.py FILE...      repacks these JSON files; changes no digit
 
-In JSON, a member that is an object begins a line, so that a diff shows which tensor's numbers changed.
+In JSON, each member that is an object begins a line, so that a diff shows which tensor's numbers changed.
 """
 import json
 import pathlib
@@ -15,7 +15,7 @@ RECORDS_WIDTH = 400
 
 
 def packed(text):
-    """The same JSON with its spaces and line breaks set anew."""
+    """Returns the same JSON with other spaces and line breaks."""
     tokens = re.findall(r'"(?:[^"\\]|\\.)*"|[^\s",:\[\]{}]+|[,:\[\]{}]', text)
     lines = [""]
     for i, token in enumerate(tokens):
@@ -34,7 +34,7 @@ def write(path, made):
 
 
 def write_records(path, comment, records):
-    """Text for fscanf(): the comment on a line of its own, then records of words, several on a line."""
+    """Writes a file for fscanf(): one line with the comment, then records of words, several on a line."""
     lines = [comment]
     for record in records:
         if len(lines) > 1 and len(lines[-1]) + 2 + len(record) <= RECORDS_WIDTH:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes golden.bin.zst: what torchvision's transforms.v2.functional make of small uint8 tensors.
+"""Makes golden.bin.zst: the results of torchvision's transforms.v2.functional on small uint8 tensors.
 
     python3 -m venv venv && venv/bin/pip install torch torchvision numpy && venv/bin/python make.py golden.bin && zstd -19 --rm golden.bin
 
 The file is little-endian: "AUGGOLD1", u32 images, u32 cases; per image u32 width, u32 height and RGB bytes; per case u32 image,
-u32 size of a text, the text, and the RGB bytes that came out. The text is a name and numbers, separated by spaces; what they
-mean stands in the calls below. torchvision 0.29.2 with torch 2.15.0 on x86-64 made the committed file.
+u32 size of a text, the text, and the RGB bytes of the result. The text is a name and its numbers, separated by spaces; the
+functions that yield it give their meaning. The committed file was made with torchvision 0.29.2 and torch 2.15.0 on x86-64.
 """
 import struct
 import sys
@@ -19,7 +19,7 @@ SIZES = [(64, 48), (64, 48), (33, 25), (64, 48), (5, 3), (32, 32)]
 
 
 def make_image(kind, width, height, noise):
-	"""0: a picture of gradients, edges and a little noise; 1: noise; 2: the same picture, pale; 3: nearly grey; 4, 5: as 0."""
+	"""Kinds 0, 4 and 5: gradients, edges and a little noise. 1: noise. 2: like 0, but pale. 3: like 0, but nearly grey."""
 	x = numpy.arange(width)[None, :, None] / max(width, 1)
 	y = numpy.arange(height)[:, None, None] / max(height, 1)
 	channel = numpy.arange(3)[None, None, :]
@@ -54,7 +54,7 @@ MODES = [F.InterpolationMode.NEAREST, F.InterpolationMode.BILINEAR]
 
 
 def place_cases():
-	"""rotate: degrees, mode, fill (-1: none). affine: degrees, x, y, scale, shears, mode, fill, about the corner?"""
+	"""rotate: degrees, mode, fill (-1: none). affine: degrees, x, y, scale, shears, mode, fill, and 1 if the centre is the corner."""
 	for factor in (0.0, 0.3, 1.0, 1.9, 2.7):
 		yield f"sharpness {factor}", lambda t, factor=factor: F.adjust_sharpness(t, factor)
 	for size, sigma in ((3, 0.8), (5, 0.1), (5, 1.1), (9, 2.0), (23, 0.5), (23, 2.0), ((3, 7), 1.3)):
@@ -82,7 +82,7 @@ OPERATIONS = ["ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Posteri
 
 
 def operate(tensor, policy, operation, number, bins, negative, interpolation="nearest", fill=None):
-	"""What a policy's forward does with an operation at magnitude number of bins, its choices given."""
+	"""Applies one operation like a policy's forward() after its random choices: magnitude `number` of `bins`, and the sign."""
 	space = getattr(policy, "_AUGMENTATION_SPACE")
 	magnitudes_of, signed = space[OPERATIONS[operation]]
 	magnitudes = magnitudes_of(bins, tensor.shape[-2], tensor.shape[-1])
@@ -93,7 +93,9 @@ def operate(tensor, policy, operation, number, bins, negative, interpolation="ne
 
 
 def policy_cases():
-	"""policy: space (0 AutoAugment and RandAugment, 1 TrivialAugmentWide, 2 AugMix), operation, magnitude, of how many, negative?, mode, fill."""
+	"""policy: space (0 AutoAugment and RandAugment, 1 TrivialAugmentWide, 2 AugMix), operation, magnitude, number of magnitudes, 1 if
+	negative, mode, fill.
+	"""
 	policies = [v2.RandAugment(), v2.TrivialAugmentWide(), v2.AugMix()]
 	count = 0
 	for space, policy in enumerate(policies):
@@ -110,14 +112,16 @@ def policy_cases():
 
 
 def mix_cases():
-	"""mix: weight of the original, chains; of each its weight, its length, and of each operation what it is, its magnitude and negative?"""
+	"""mix: weight of the original, number of chains; for each chain its weight and its length, and for each of its operations the
+	operation, the magnitude, and 1 if negative.
+	"""
 	def mix(tensor, own, chains):
 		policy, draws = v2.AugMix(mixture_width=len(chains)), iter([[own, 1 - own], [chain[0] for chain in chains]])
 		queue = [step for chain in chains for step in chain[1]]
 		lengths = iter([len(chain[1]) for chain in chains])
 		real = torch.randint, torch.rand
 		at = [-1]
-		# The policy draws a length, then for each operation itself, its magnitude if it has any, and its direction.
+		# The policy draws the length of a chain, then for each step the operation, its magnitude if it has one, and its sign.
 		policy._sample_dirichlet = lambda params: torch.tensor([next(draws)])
 		def item(space):
 			at[0] += 1

@@ -3,14 +3,14 @@
 
     python3 -m venv venv && venv/bin/pip install torch timm && venv/bin/python make.py
 
-    layer_decay.txt   records of a network, a parameter, and the factor on its learning rate that timm's param_groups_layer_decay has
-                      for 0.75; of networks with many blocks, of every third parameter
-    positions.txt     timm's resample_abs_pos_embed of sines
-    names.txt         records of a network, a layout, what a tensor is called and its shape there, and what timm calls it. The pairs
-                      come from the rules of trainer/checkpoint/name_map.h; that they are right is checked here: timm's network with
-                      the other's weights, renamed, has the other's logits
-    logits.txt        lines of a network and the logits that torchvision's has of two images, weights from the generator of
-                      tests/golden/networks/make.py by torchvision's names
+    layer_decay.txt   records: network, parameter, and the factor that timm's param_groups_layer_decay(0.75) gives its learning rate;
+                      every third parameter of networks with many blocks
+    positions.txt     results of timm's resample_abs_pos_embed for sines
+    names.txt         records: network, layout, a tensor's name and shape in that layout, and its name in timm. The pairs of names
+                      come from the rules of trainer/checkpoint/name_map.h. This script checks the rules: timm's network, with the
+                      weights of the layout's network under timm's names, must give the same logits
+    logits.txt        lines: network, and the logits of torchvision's network for two images. The generator of
+                      tests/golden/networks/make.py fills the weights by torchvision's names
 """
 import math
 import os
@@ -29,7 +29,7 @@ import packed  # noqa: E402
 
 
 def positions():
-    """From a grid of 4 x 4 behind a class token to others: side, token, channel, value."""
+    """Resizes a grid of 4 x 4 tokens after a class token to other sides. Yields: side, token, channel, value."""
     rows = [[math.sin(0.7 * token + 0.3 * channel) for channel in range(24)] for token in range(17)]
     own = torch.tensor([rows])
     for side in (2, 3, 6, 9):
@@ -51,7 +51,7 @@ def layer_decay(name, every):
 
 
 def rules():
-    """Rows of NAMES as (layout, ours, theirs)."""
+    """Returns the rows of NAMES in name_map.h as (layout, our name, the layout's name)."""
     text = open(os.path.join(HERE, "../../../trainer/checkpoint/name_map.h")).read()
     text = text.replace("\\\n", "")
     body = re.search(r"#define NAMES\(X\)(.*)", text).group(1)
@@ -61,8 +61,8 @@ def rules():
     return [tuple(part.replace('"', "") for part in row) for row in re.findall(r'X\(("[^,]*"), ("[^,]*"), ("[^,]*")\)', body)]
 
 
-def translate(name, layout):
-    """The first rule's name of ours."""
+def our_name(name, layout):
+    """Returns our name for a layout's name, by the first rule that matches."""
     for of, ours, theirs in rules():
         pattern = re.escape(theirs).replace(r"\#", r"(\d+)").replace(r"\*", "(.+)")
         match = re.fullmatch(pattern, name)
@@ -72,8 +72,8 @@ def translate(name, layout):
     raise SystemExit(f"no rule for {name}")
 
 
-def back(name, layout):
-    """What a layout calls one of ours."""
+def their_name(name, layout):
+    """Returns the layout's name for one of our names."""
     for of, ours, theirs in rules():
         match = re.fullmatch(re.escape(ours).replace(r"\#", r"(\d+)").replace(r"\*", "(.+)"), name)
         if of == layout and match:
@@ -83,7 +83,7 @@ def back(name, layout):
 
 
 def layouts():
-    """Small ones of torchvision's networks, with timm's."""
+    """Yields small networks: name, torchvision's, timm's."""
     vit = torchvision.models.VisionTransformer(32, 16, 2, 3, 48, 192, num_classes=7)
     blocks = [torchvision.models.convnext.CNBlockConfig(i, o, n) for i, o, n in ((8, 16, 1), (16, 24, 2), (24, 32, 1), (32, None, 2))]
     convnext = torchvision.models.ConvNeXt(blocks, num_classes=7)
@@ -97,7 +97,7 @@ def names():
         with torch.no_grad():
             for p in theirs.parameters():
                 p.copy_(torch.randn_like(p) * 0.2)
-        state = {translate(n, "torchvision"): v for n, v in theirs.state_dict().items()}
+        state = {our_name(n, "torchvision"): v for n, v in theirs.state_dict().items()}
         shapes = ours.state_dict()
         assert state.keys() == shapes.keys(), state.keys() ^ shapes.keys()
         ours.load_state_dict({n: v.reshape(shapes[n].shape) for n, v in state.items()})
@@ -107,16 +107,16 @@ def names():
         print(f"{network}: logits apart by {apart:.2g}, they spread by {spread:.2g}")
         assert apart < 1e-5 and spread > 0.01
         for n, v in theirs.state_dict().items():
-            yield f"{network} torchvision {n} {'x'.join(map(str, v.shape))} {translate(n, 'torchvision')}"
+            yield f"{network} torchvision {n} {'x'.join(map(str, v.shape))} {our_name(n, 'torchvision')}"
         if network == "convnext":
             for n, v in torchvision.models.ConvNeXt(published_blocks(), num_classes=7).state_dict().items():
-                yield f"convnext_tiny torchvision {n} {'x'.join(map(str, v.shape))} {translate(n, 'torchvision')}"
-        if network == "convnext":  # timm reads its authors' files, too
-            first = {back(n, "facebookresearch"): v for n, v in ours.state_dict().items()}
+                yield f"convnext_tiny torchvision {n} {'x'.join(map(str, v.shape))} {our_name(n, 'torchvision')}"
+        if network == "convnext":  # check against timm's import of the authors' files
+            first = {their_name(n, "facebookresearch"): v for n, v in ours.state_dict().items()}
             read = timm.models.convnext.checkpoint_filter_fn(dict(first), ours)
             assert read.keys() == shapes.keys() and all(torch.equal(v, shapes[n]) for n, v in read.items())
             for n, v in first.items():
-                yield f"{network}_first facebookresearch {n} {'x'.join(map(str, v.shape))} {translate(n, 'facebookresearch')}"
+                yield f"{network}_first facebookresearch {n} {'x'.join(map(str, v.shape))} {our_name(n, 'facebookresearch')}"
 
 
 def published_blocks():
@@ -126,7 +126,7 @@ def published_blocks():
 def logits():
     generator = {"__file__": os.path.join(HERE, "../networks/make.py")}
     with open(generator["__file__"]) as file:
-        exec(file.read().split("\nmade = ")[0], generator)  # its functions, without its files
+        exec(file.read().split("\nmade = ")[0], generator)  # defines the functions, without writing files
     # depth and heads of vit_tiny, at a quarter of its width
     model = torchvision.models.VisionTransformer(32, 16, 12, 3, 48, 192, num_classes=7).double().eval()
     generator["fill"](model, 1)

@@ -5,10 +5,13 @@
     venv/bin/python make.py build/tests/golden/frame_steps frame.bin [DRAWS] && zstd -19 --rm frame.bin
 
 frame_steps draws the steps of each sample, and this script runs torchvision's functions with them: DRAWS samples of random pipelines
-after those of the table. The file is little-endian: "FRMGOLD1", u32 cases, u32 boxes, u32 points; then per case u32 width, u32 height,
-u64 seed, u64 sample, u32 size of the pipeline's text, the text, boxes as xyxy (f32 x 4), points (f32 x 2); and what came out: u32 width,
-u32 height, the mask (u8), boxes as xyxy, xywh and cxcywh, points, and one byte for each box: 1 if sanitize_bounding_boxes() keeps it; then a byte, 1 if a raster of f32 follows that was
-resized bilinearly (u16, in steps of 1 / 64). Pixel (x, y) of mask and raster is (7 x + 13 y) mod 251. torchvision 0.29.2 with torch 2.15.0 on x86-64 made the committed file.
+after those of the table. The file is little-endian: "FRMGOLD1", u32 cases, u32 boxes, u32 points; then per case
+- the input: u32 width, u32 height, u64 seed, u64 sample, u32 size of the pipeline's text, the text, boxes as xyxy (f32 x 4), points (f32 x 2);
+- the result: u32 width, u32 height, the mask (u8), boxes as xyxy, xywh and cxcywh, points, one byte for each box (1 if
+  sanitize_bounding_boxes() keeps it), and one byte: 1 if a bilinearly resized raster of f32 follows (as u16, in steps of 1 / 64).
+
+Pixel (x, y) of the input's mask and raster is (7 x + 13 y) mod 251. The committed file was made with torchvision 0.29.2 and torch 2.15.0 on
+x86-64.
 """
 import random
 import struct
@@ -57,7 +60,7 @@ TABLE = [
 
 
 def random_case(draw):
-	"""A pipeline of one to four steps, with the arguments of its warps."""
+	"""Returns a pipeline of one to four steps, and the arguments of its warps as in TABLE."""
 	steps, warps = [], []
 	for _ in range(draw.randint(1, 4)):
 		kind = draw.randrange(10)
@@ -89,7 +92,7 @@ def random_case(draw):
 
 
 def draw_coordinates(draw, width, height):
-	"""Boxes of all sizes inside the picture, and points."""
+	"""Returns boxes of all sizes inside the picture, and points."""
 	boxes = []
 	for _ in range(BOXES):
 		x, y = draw.uniform(0, width), draw.uniform(0, height)
@@ -101,7 +104,7 @@ def draw_coordinates(draw, width, height):
 
 
 def drawn_steps(program, cases):
-	"""For each (width, height, seed, sample, pipeline), the size (width, height) of the finished sample and its steps, as frame_steps draws them."""
+	"""Runs frame_steps on cases (width, height, seed, sample, pipeline). Yields for each the finished sample's (width, height), and its steps."""
 	lines = "".join("%d %d %d %d %s\n" % case for case in cases)
 	printed = iter(subprocess.run([program], input=lines, capture_output=True, text=True, check=True).stdout.splitlines())
 	for _ in cases:

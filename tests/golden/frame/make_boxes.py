@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""Makes boxes.bin.zst: what torchvision's RandomIoUCrop, clamp_bounding_boxes and sanitize_bounding_boxes make of boxes.
+"""Makes boxes.bin.zst: the results of torchvision's RandomIoUCrop, clamp_bounding_boxes and sanitize_bounding_boxes.
 
     python3 -m venv venv && venv/bin/pip install torch torchvision numpy
     venv/bin/python make_boxes.py boxes.bin [DRAWS [SEED]] && zstd -19 --rm boxes.bin
 
-torchvision's transforms draw from the sample's own stream of numbers (format/base/random.h), which stands in for torch.rand() and torch.randint().
-Two things differ on purpose: a sample without boxes, and one for which no window was found after 100 options, are left as they are; torchvision goes on.
-The file is little-endian: "BOXGOLD1", u32 cases; then per case u32 width, u32 height, u64 seed, u64 sample, u32 format of the boxes (0 xyxy, 1 xywh, 2 cxcywh),
-u32 size of the pipeline's text, the text, u32 boxes, the boxes (f32 x 4); and what came out: u32 width, u32 height, and for each box a byte, 1 if it stays,
-and then f32 x 4. torchvision 0.29.2 with torch 2.15.0 on x86-64 made the committed file.
+torchvision's transforms draw from the sample's random stream (format/base/random.h), which replaces torch.rand() and torch.randint().
+Two differences from torchvision are deliberate: a sample without boxes, and one without a suitable window after 100 options, stay unchanged.
+torchvision would search for a window without end in both cases.
+The file is little-endian: "BOXGOLD1", u32 cases; then per case
+- the input: u32 width, u32 height, u64 seed, u64 sample, u32 format of the boxes (0 xyxy, 1 xywh, 2 cxcywh), u32 size of the pipeline's text,
+  the text, u32 boxes, the boxes (f32 x 4);
+- the result: u32 width, u32 height, and for each box a byte (1 if it is kept) and the box (f32 x 4).
+
+The committed file was made with torchvision 0.29.2 and torch 2.15.0 on x86-64.
 """
 
 import random
@@ -27,7 +31,7 @@ AUGMENT = 2  # RANDOM_AUGMENT
 
 
 def philox(key, counter):
-    """A block of Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011)."""
+    """Returns a block of Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011)."""
     a, b, c, d = counter
     k0, k1 = key
     for _ in range(10):
@@ -38,7 +42,7 @@ def philox(key, counter):
 
 
 class Stream:
-    """The numbers of a sample in epoch 0."""
+    """The random numbers of a sample in epoch 0. rand() and randint() replace PyTorch's."""
 
     def __init__(self, seed, sample):
         self.key = philox((seed & 0xFFFFFFFF, seed >> 32), (0, 0, AUGMENT, 0))[:2]
@@ -56,7 +60,7 @@ class Stream:
         return torch.tensor([(self.u32() >> 8) * 2.0**-24 for _ in range(count)], dtype=torch.float32)
 
     def randint(self, low, high, size):
-        """Lemire, "Fast Random Integer Generation in an Interval" (2019)."""
+        """Rejection sampling of Lemire, "Fast Random Integer Generation in an Interval" (2019)."""
         assert low == 0 and size == (1,)
         self.options += 1
         if self.options > ROUNDS_MAX:
@@ -72,7 +76,7 @@ class Endless(Exception):
 
 
 def random_step(draw):
-    """The text of a step, and a function of (image, boxes) that returns both after it, and which boxes stay."""
+    """Returns the text of a step, and a function that applies it: (image, boxes) -> (image, boxes, mask of the boxes to keep)."""
 
     def both(transform):
         return lambda image, boxes: (*transform(image, boxes), torch.ones(len(boxes), dtype=torch.bool))
@@ -120,7 +124,7 @@ def random_crop(draw, stream):
 
 
 def random_boxes(draw, width, height):
-    """Boxes of quarters of pixels: inside of the picture, beyond its edges, and without an area."""
+    """Returns boxes inside the picture, across its edges, and without an area. Coordinates are multiples of a quarter of a pixel."""
     boxes = []
     for _ in range(draw.choice([1, 2, 5, 9])):
         x, y = draw.uniform(-15, width), draw.uniform(-15, height)
@@ -142,7 +146,7 @@ def run_case(draw, sample):
     steps = [random_step(draw) for _ in range(draw.randint(0, 3))]
     if draw.random() < 0.8:
         steps.insert(draw.randint(0, len(steps)), random_crop(draw, stream))
-    # The last bits of the other formats differ, by which a box may seem to leave the picture.
+    # Other formats than xyxy round differently in the last bits, so sanitize could find a box at the edge to be outside.
     form = 0 if any("sanitize" in text for text, _ in steps) else draw.randrange(3)
     given = F.convert_bounding_box_format(random_boxes(draw, width, height), FORMATS[0], FORMATS[form])
     image = tv_tensors.Image(torch.zeros(1, height, width, dtype=torch.uint8))

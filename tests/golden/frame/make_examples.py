@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes examples.json: what torchvision's transforms.v2.functional make of the masks, boxes and points of the examples in proto/python/examples.
+"""Makes examples.json: torchvision's masks, boxes and points for the examples in proto/python/examples.
 
     python3 -m venv venv && venv/bin/pip install torch torchvision numpy pillow
     venv/bin/python make_examples.py build/tests/golden/frame_steps examples.json
 
-frame_steps draws the geometric steps of each example's pipeline for the first samples of its drawn source, and this script runs torchvision's functions with them.
-Masks are stored as SHA-256 of their elements, little-endian. torchvision 0.29.2 with torch 2.15.0 and pillow 13.0.0 on x86-64 made the committed file.
+frame_steps draws the geometric steps of each example's pipeline for the first samples of its generated source, and this script runs
+torchvision's transforms.v2.functional with them. Masks are stored as the SHA-256 of their little-endian elements. The committed file was
+made with torchvision 0.29.2, torch 2.15.0 and pillow 13.0.0 on x86-64.
 """
 
 import hashlib
@@ -29,7 +30,7 @@ CANVAS = (sources.HEIGHT, sources.WIDTH)
 
 
 def pipeline(example):
-    """The example's PIPELINE without its last step; its module needs loaderd, which is not installed here."""
+    """Returns the example's PIPELINE without its last step. Parses the file, because importing it would need loaderd."""
     text = re.search(r'^PIPELINE = "(.*)"', (ROOT / f"proto/python/examples/{example}.py").read_text(), re.MULTILINE).group(1)
     return text.replace(" sanitize_boxes", "")
 

@@ -3,9 +3,9 @@
 
     python3 -m venv venv && venv/bin/pip install torch timm && venv/bin/python make.py
 
-Each case is a loss of PyTorch or timm on a linear layer, in double precision, over 20 steps of SGD with momentum whose batches both sides
-make from the same counter-based generator. A line of losses.txt is the case, the loss of each step, the last step's loss by sample, and
-the layer's weights and bias at the end.
+Each case trains a linear layer with a loss of PyTorch or timm, in double precision, for 20 steps of SGD with momentum. The test makes the
+same batches with the same counter-based generator. A line of losses.txt has the case, the loss of each step, each sample's loss in the last
+step, and the layer's weights and bias after it.
 """
 import os
 
@@ -21,7 +21,7 @@ STEPS, SAMPLES, FEATURES, CLASSES = 20, 12, 7, 10  # as in test_device_losses.c
 
 
 def uniform(seed, count):
-    """splitmix64 of a counter, as tests/unit/trainer/device/test_device_reference.c."""
+    """splitmix64 of a counter, as in tests/unit/trainer/device/test_device_reference.c."""
     with np.errstate(over="ignore"):
         z = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.arange(count, dtype=np.uint64) * np.uint64(0xD1342543DE82EF95)
         z += np.uint64(0x632BE59BD9B4E019)
@@ -53,14 +53,14 @@ class Batch:
         self.some[::5] = -1
 
     def mixed(self, smoothing):
-        """timm's mixup_target() has one share for all samples; this has one for each."""
+        """timm's mixup_target(), but with a separate share for each sample."""
         rows = [timm.data.mixup.mixup_target(torch.stack([first, second]), CLASSES, float(share), smoothing)[0]
                 for first, second, share in zip(self.label, self.second, self.share)]
         return torch.stack(rows).double()
 
 
 def by_labels(z, label, second, share, smoothing):
-    """Both labels' losses by their shares, divided by the sum of the labels' weights."""
+    """Returns each sample's losses of both labels, weighted by their shares, and the sum divided by that of the labels' weights."""
     part = [F.cross_entropy(z, of, WEIGHTS, label_smoothing=smoothing, reduction="none") for of in (label, second)]
     losses = share * part[0] + (1 - share) * part[1]
     return losses, losses.sum() / (share * WEIGHTS[label] + (1 - share) * WEIGHTS[second]).sum()
@@ -87,7 +87,7 @@ def kl(target, temperature):
 
 
 def regression(function):
-    """Mean over outputs, and over the samples with values."""
+    """The mean over the outputs of a sample, and over the samples that have values."""
     def loss(z, b):
         losses = function(z, b.values, reduction="none").mean(1) * (b.some >= 0)
         return losses, function(z[b.some >= 0], b.values[b.some >= 0])
@@ -98,8 +98,8 @@ def soft(z, b):
     return [(-b.mixed(0.1) * F.log_softmax(z, 1)).sum(1), timm.loss.SoftTargetCrossEntropy()(z, b.mixed(0.1))]
 
 
-def taught(hard, share, temperature, some=False, weighted=False):
-    """Hinton, Vinyals and Dean 2015: beside a hard loss, the divergence from a teacher, mean over the samples with a label."""
+def distillation(hard, share, temperature, some=False, weighted=False):
+    """Distillation (Hinton, Vinyals, Dean 2015): a hard loss plus the divergence from a teacher, averaged over the labelled samples."""
     def loss(z, b):
         losses, mean = hard(z, b)
         label = b.some if some else b.label
@@ -130,14 +130,14 @@ CASES = {
     "huber": regression(F.smooth_l1_loss),
 }
 CASES |= {
-    "taught": taught(CASES["softmax"], 0.25, 1, some=True),
-    "taught_warm": taught(CASES["softmax_smooth"], 0.75, 4, some=True),
-    "taught_alone": taught(CASES["softmax"], 1, 2, some=True),
-    "taught_weighted": taught(CASES["softmax_weighted"], 0.5, 3, some=True, weighted=True),
-    "taught_two": taught(CASES["softmax_two"], 0.5, 2),
-    "taught_dense": taught(CASES["softmax_dense"], 0.5, 2),
-    "taught_sigmoid": taught(CASES["sigmoid"], 0.5, 2),
-    "taught_kl_warm": taught(CASES["kl_warm"], 0.5, 2),
+    "taught": distillation(CASES["softmax"], 0.25, 1, some=True),
+    "taught_warm": distillation(CASES["softmax_smooth"], 0.75, 4, some=True),
+    "taught_alone": distillation(CASES["softmax"], 1, 2, some=True),
+    "taught_weighted": distillation(CASES["softmax_weighted"], 0.5, 3, some=True, weighted=True),
+    "taught_two": distillation(CASES["softmax_two"], 0.5, 2),
+    "taught_dense": distillation(CASES["softmax_dense"], 0.5, 2),
+    "taught_sigmoid": distillation(CASES["sigmoid"], 0.5, 2),
+    "taught_kl_warm": distillation(CASES["kl_warm"], 0.5, 2),
 }
 
 

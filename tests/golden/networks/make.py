@@ -3,16 +3,16 @@
 
     python3 -m venv venv && venv/bin/pip install torch torchvision timm && venv/bin/python make.py
 
-Everything is computed in double precision by PyTorch. Weights and images are not stored: both sides make them from the same
-counter-based generator (trainer/model/random.h), so only digests are kept: logits, losses, running statistics, and of each gradient
-its norm and a few entries. These files come out:
+PyTorch computes everything in double precision. Weights and images are not stored: this script and the test make them with the same
+counter-based generator (trainer/model/random.h). Only digests are stored: logits, losses, running statistics, and the norm and a few
+entries of each gradient. Files:
 
-    NETWORK.json      one forward and backward pass of torchvision's or timm's network, 10 classes, 4 images of 64 x 64 (67 x 67
-                      where sides should be odd, 32 x 32 for small patches); of networks with many parameters, of every fifth
+    NETWORK.json      one forward and backward pass of torchvision's or timm's network with 10 classes on 4 images of 64 x 64 (67 x 67
+                      to test odd sides, 32 x 32 for small patches); only every fifth parameter of networks with many
     trajectory.json   12 steps of SGD (Nesterov, weight decay, warm-up and cosine, label smoothing, EMA) on a ResNet-8
-    airbench.json     5 steps of 10, one to an epoch, as airbench94 takes them (Keller Jordan, "94% on CIFAR-10 in 3.29 Seconds on a
-                      Single GPU", 2024), with its published constants but the rate, a tenth, and the width, a quarter:
-                      fewer maxima that rounding could decide
+    airbench.json     the first 5 steps of a run of 10, one per epoch, as in airbench94 (Keller Jordan, "94% on CIFAR-10 in 3.29
+                      Seconds on a Single GPU", 2024). The constants are the published ones, except a tenth of the rate and a quarter
+                      of the width, which leaves fewer maxima that rounding could decide
 """
 import functools
 import math
@@ -44,7 +44,7 @@ def key_of(seed, name):
 
 
 def philox(key, count):
-    """Words 0 and 1 of blocks 0 to count - 1 (Philox4x32-10)."""
+    """Returns words 0 and 1 of the blocks 0 to count - 1 of Philox4x32-10."""
     m = np.uint64(0xFFFFFFFF)
     index = np.arange(count, dtype=np.uint64)
     c0, c1 = index & m, index >> np.uint64(32)
@@ -67,7 +67,7 @@ def uniform(seed, name, count):
 
 
 def fill(model, seed):
-    """Weights as the test's: convolutions count in the order [K][R][S][C]."""
+    """Sets the weights that the test uses. The generator numbers a convolution's elements in the order [K][R][S][C]."""
     with torch.no_grad():
         for name, p in model.named_parameters():
             u = uniform(seed, name.replace(".layer.", "."), p.numel())
@@ -87,7 +87,7 @@ def fill(model, seed):
 def images(seed, name, count, side):
     high, _ = philox(key_of(seed, name), count * side * side * 3)
     pixels = (high >> np.uint64(24)).astype(np.float64).reshape(count, side, side, 3)
-    # Neighbours are averaged so that it looks more like an image than noise does.
+    # Average neighbours, because images are smoother than noise.
     pixels = np.floor((pixels + np.roll(pixels, 1, 1) + np.roll(pixels, 1, 2) + np.roll(pixels, (1, 1), (1, 2))) / 4)
     x = (pixels - MEAN) / STD
     return torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
@@ -110,7 +110,7 @@ def digest(t):
 
 
 def stride_first(model):
-    """The published network: a bottleneck's stride in its first convolution."""
+    """Moves a bottleneck's stride to its first convolution, as in the published ResNet (torchvision has it in the second)."""
     for block in model.modules():
         if isinstance(block, torchvision.models.resnet.Bottleneck) and block.conv2.stride != (1, 1):
             block.conv1.stride, block.conv2.stride = block.conv2.stride, (1, 1)
@@ -118,7 +118,7 @@ def stride_first(model):
 
 
 class Blur(torch.nn.Module):
-    """[1 2 1] / 4 both ways before a layer or behind it, as Composer's BlurPool has it with blur_first."""
+    """Blurs with [1 2 1] / 4 in both directions, before a convolution and after a max pool, like Composer's BlurPool with blur_first."""
 
     def __init__(self, layer, channels):
         super().__init__()
@@ -136,7 +136,7 @@ class Blur(torch.nn.Module):
 
 
 def blurring(model):
-    """Weights keep the names that they have without blurs."""
+    """Inserts blurs. fill() ignores their part of the names, so weights have the values of the network without blurs."""
     for name, module in list(model.named_modules()):
         conv = isinstance(module, torch.nn.Conv2d) and module.stride != (1, 1) and module.in_channels >= 16
         if conv or isinstance(module, torch.nn.MaxPool2d):
@@ -149,7 +149,7 @@ def vit(**settings):
     return timm.create_model("vit_tiny_patch16_224", num_classes=10, **settings)
 
 
-NETWORKS = {  # as test_golden.c lists them
+NETWORKS = {  # as in test_golden.c
     "convnext_tiny": lambda: timm.create_model("convnext_tiny", num_classes=10),
     "seresnet50": lambda: timm.create_model("seresnet50", num_classes=10),
     "resnet18": lambda: torchvision.models.resnet18(num_classes=10),
@@ -290,7 +290,7 @@ def airbench():
         p.requires_grad = False
     biases = [m.bias for m in norms]
     others = [p for p in model.parameters() if p.requires_grad and not any(p is b for b in biases)]
-    # rate and decay of the loss summed over 1024 images
+    # airbench94 sums the loss over 1024 images; rate and decay for that sum
     kilostep = 1024 * (1 + 1 / (1 - momentum))
     lr, decay = 11.5 / 10 / kilostep, 0.0153 / 10 * 1024 / kilostep
     sgd = torch.optim.SGD([{"params": biases, "lr": 64 * lr, "weight_decay": decay / (64 * lr)},
@@ -303,14 +303,14 @@ def airbench():
         model.whiten.bias.requires_grad = step <= 3
         x, y = images(3, f"images {step - 1}", 8, 24), labels(3, f"labels {step - 1}", 8)
         loss = torch.nn.functional.cross_entropy(model(x), y, label_smoothing=0.2)
-        rates.append(1024 * sgd.param_groups[1]["lr"])  # of the mean
+        rates.append(1024 * sgd.param_groups[1]["lr"])  # the rate for the mean loss
         sgd.zero_grad(set_to_none=True)
         (1024 * loss).backward()
         sgd.step()
         scheduler.step()
         losses.append(loss.item())
         state = {k: v for k, v in model.state_dict().items() if v.is_floating_point()}
-        if slow is None:  # the published one starts before the first step, which makes a difference of 1e-6 in 480 steps
+        if slow is None:  # the published average starts before the first step, a difference of 1e-6 after 480 steps
             slow = {k: v.clone() for k, v in state.items()}
         elif step % 5 == 0:
             for k, v in state.items():

@@ -3,9 +3,9 @@
 
     python3 -m venv venv && venv/bin/pip install torch timm && venv/bin/python make.py
 
-Each case is an optimizer of PyTorch or timm, in double precision, over 20 steps on a few tensors whose gradients both sides make from
-the same counter-based generator. A line of optimizers.txt is the case, the tensor, the norm of how far it has moved, and SAMPLES of
-its elements at the end.
+Each case runs an optimizer of PyTorch or timm, in double precision, for 20 steps on a few tensors. The test makes the same gradients with
+the same counter-based generator. A line of optimizers.txt has the case, the tensor, the norm of its total change, and SAMPLES of its final
+elements.
 """
 import os
 import unittest.mock
@@ -16,13 +16,13 @@ import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 STEPS, SAMPLES = 20, 16
-# as in test_device_optimizers.c; convolutions are [K][R][S][C]. More than one chunk of an update, and rows across their ends
+# As in test_device_optimizers.c. Convolutions are [K][R][S][C]. Includes a tensor of several chunks of an update, with rows across chunk ends.
 TENSORS = [("conv", (24, 3, 3, 16)), ("linear", (41, 601)), ("zero", (7, 5)), ("vector", (33,)),
            ("tall", (57, 11))]
 
 
 def uniform(seed, count):
-    """splitmix64 of a counter, as tests/unit/trainer/device/test_device_reference.c."""
+    """splitmix64 of a counter, as in tests/unit/trainer/device/test_device_reference.c."""
     with np.errstate(over="ignore"):
         z = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.arange(count, dtype=np.uint64) * np.uint64(0xD1342543DE82EF95)
         z += np.uint64(0x632BE59BD9B4E019)
@@ -37,20 +37,20 @@ def tensor(seed, shape, scale, shift):
 
 
 def centralize(parameters):
-    """Yong et al. 2020, equation 1: of each row of a weight."""
+    """Centralizes the gradient of each row of a weight (Yong et al. 2020, equation 1)."""
     for p in parameters:
         if p.dim() > 1:
             p.grad -= p.grad.mean(dim=tuple(range(1, p.dim())), keepdim=True)
 
 
 def gradients(parameters, step, curvature):
-    """curvature: that of a loss whose gradient depends on where it is taken."""
+    """Sets the gradients of a step. curvature: how strongly they depend on the parameters."""
     for i, p in enumerate(parameters):
         p.grad = tensor(100 * step + i, p.shape, 0.1, 0.4) + curvature * p.detach()
 
 
 def sharpen(parameters, step, curvature):
-    """SAM, as Foret et al. 2021 and the loops in PyTorch that follow it: the gradient from rho up the gradient, then back."""
+    """SAM (Foret et al. 2021): takes the gradients at a distance rho along the gradient, then restores the parameters."""
     start = [p.detach().clone() for p in parameters]
     norm = torch.stack([p.grad.norm() for p in parameters]).norm()
     with torch.no_grad():
@@ -78,7 +78,7 @@ def follow(name, make, lr, prepare=None, curvature=0, rho_every=0, mean_from=0):
         for group in optimizer.param_groups:
             group["lr"] = lr * group.get("factor", 1) * (1 - step / 40)
         if step == 1 and isinstance(optimizer, timm.optim.Lookahead):
-            optimizer.sync_lookahead()  # or it begins after its first steps, and not with the first weights as in the paper
+            optimizer.sync_lookahead()  # start the slow weights at the initial weights, as in the paper; timm starts them later
         optimizer.step()
         if mean and step >= mean_from and (step - mean_from) % 3 == 0:
             mean.update_parameters(torch.nn.ParameterList(parameters))
@@ -115,9 +115,9 @@ def lamb(weights, vectors):
 
 
 class Muon:
-    """torch.optim.Muon of weights, which it wants as matrices, and AdamW of vectors and of what is told to be the head.
+    """torch.optim.Muon for weights, reshaped to matrices, and AdamW for vectors and the weight of shape `head`.
 
-    Its products are made in double precision, not in bfloat16, whose rounding would hide any other difference.
+    Computes Muon's products in double precision instead of bfloat16, whose rounding would hide other differences.
     """
 
     def __init__(self, weights, vectors, head=None, **how):

@@ -3,9 +3,9 @@
 
     python3 -m venv venv && venv/bin/pip install mosaicml && venv/bin/python make.py
 
-A line of sizes.txt is a case: initial scale, delay and finetune fractions, size increment, height, width, steps; and then for each step the
-height and the width that Composer's ProgressiveResizing makes of a batch. Where the width is no multiple of the increment, Composer's images
-do not come to their whole size, or come to it early; steps of the finetune fraction are left out there (0 0). Widths are such that none of theirs falls short by rounding.
+A line of sizes.txt is a case: initial scale, delay and finetune fractions, size increment, height, width, number of steps; then for each step
+the height and width to which Composer's ProgressiveResizing resizes a batch. If the width is not a multiple of the increment, Composer reaches
+the full size too early or never; the steps of the finetune fraction are then recorded as 0 0. Rounding in Composer affects none of these widths.
 """
 import os
 
@@ -31,7 +31,7 @@ class Elapsed:
 
 
 class State:
-    """As much of Composer's as the algorithm asks for."""
+    """The part of Composer's State that the algorithm uses."""
 
     def __init__(self, elapsed, height, width):
         self.elapsed = elapsed
@@ -53,7 +53,7 @@ def sizes(scale, delay, finetune, increment, height, width, steps):
         if width % increment and step / steps >= 1 - finetune:
             yield 0, 0
         elif step / steps >= delay and delay + finetune == 1:
-            yield height, width  # Composer divides by 0
+            yield height, width  # Composer would divide by 0
         else:
             state = State(step / steps, height, width)
             resizing.apply(None, state)

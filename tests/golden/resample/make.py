@@ -3,10 +3,12 @@
 
     python3 -m venv venv && venv/bin/pip install torch torchvision timm && venv/bin/python make.py
 
-resample.txt: lines of a case, what was done, and the pixels that came of it, [n][h][w][3], from bytes that both sides make from the same
-counter-based generator. resize: from a size to another, by torchvision on floats. mix: by timm's Mixup; of each sample the partner, its
-own share of pixels outside a box, the box (top, bottom, left, right) and its share of the label.
-boxes.txt: what timm makes of a share and of a box's centre: height, width, share, centre, box, corrected share.
+resample.txt has a line per case: the operation, its arguments, and the resulting pixels [n][h][w][3]. The test makes the same input bytes with
+the same counter-based generator.
+- resize: old and new size; resized by torchvision, on floats.
+- mix: by timm's Mixup; for each sample its partner, the sample's share of each pixel outside the box, the box (top, bottom, left, right), and
+  the sample's share of the label.
+boxes.txt has timm's CutMix boxes: height, width, share, centre, box, corrected share.
 """
 import os
 
@@ -22,7 +24,7 @@ SAMPLES = 4
 
 
 def uniform(seed, count):
-    """splitmix64 of a counter, as tests/unit/trainer/device/test_device_reference.c."""
+    """splitmix64 of a counter, as in tests/unit/trainer/device/test_device_reference.c."""
     with np.errstate(over="ignore"):
         z = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.arange(count, dtype=np.uint64) * np.uint64(0xD1342543DE82EF95)
         z += np.uint64(0x632BE59BD9B4E019)
@@ -32,7 +34,7 @@ def uniform(seed, count):
 
 
 def images(height, width):
-    """[n][c][h][w] of the bytes [n][h][w][c]."""
+    """Returns [n][c][h][w], from bytes generated in the order [n][h][w][c]."""
     values = (uniform(9, SAMPLES * height * width * 3) * 256).astype(np.uint8).astype(np.float32)
     return torch.from_numpy(values.reshape(SAMPLES, height, width, 3)).permute(0, 3, 1, 2).contiguous()
 
@@ -47,10 +49,10 @@ def resize(file, from_h, from_w, to_h, to_w):
 
 
 def mix(file, seed, height, width, **options):
-    """What Mixup drew is told by its own functions."""
+    """Runs Mixup. Wraps its functions to record what they draw."""
     boxes, drawn = [], {}
 
-    class Told(mixing.Mixup):
+    class RecordingMixup(mixing.Mixup):
         def _params_per_elem(self, count):
             drawn["shares"], drawn["cut"] = super()._params_per_elem(count)
             drawn["shares"] = drawn["shares"].copy()
@@ -67,7 +69,7 @@ def mix(file, seed, height, width, **options):
 
     np.random.seed(seed)
     mixing.cutmix_bbox_and_lam = box_of
-    mixed, target = Told(label_smoothing=0, num_classes=SAMPLES, **options)(images(height, width), torch.arange(SAMPLES))
+    mixed, target = RecordingMixup(label_smoothing=0, num_classes=SAMPLES, **options)(images(height, width), torch.arange(SAMPLES))
     shares, cut = list(drawn["shares"]), list(drawn["cut"])
     of = {"batch": lambda i: 0, "pair": lambda i: min(i, SAMPLES - 1 - i), "elem": lambda i: i}[options["mode"]]
     order = iter(boxes)
@@ -96,7 +98,7 @@ with open(os.path.join(HERE, "boxes.txt"), "w") as out:
     out.write(VERSIONS)
     for i, (u, v, w) in enumerate(uniform(21, 40 * 3).reshape(40, 3)):
         height, width = [(32, 32), (224, 192), (7, 9)][i % 3]
-        # rows are asked for first
+        # cutmix_bbox_and_lam() draws the row first
         centre = [int(v * height), int(w * width)]
         asked = iter(centre)
         np.random.randint = lambda low, high, size=None: next(asked)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes golden.bin and cubic.bin: what Pillow makes of small images under many crops, sizes and flips.
+"""Makes golden.bin and cubic.bin: Pillow's results for small images with many crops, sizes and flips.
 
     python3 -m venv venv && venv/bin/pip install pillow numpy && venv/bin/python make.py golden.bin cubic.bin
 
 The file is little-endian: "RSZGOLD1", u32 images, u32 cases; per image u32 width, u32 height and RGB bytes; per case twelve
-u32 (image; crop x, y, width, height; resized to width, height; window of that x, y, width, height; flips, 1 horizontal
-2 vertical) and the RGB bytes of the window. Crop, resize and window are three steps of Pillow's, the resize with BILINEAR in
-golden.bin and with BICUBIC in cubic.bin, which has fewer cases.
+u32 (image; x, y, width, height of the crop; width, height after the resize; x, y, width, height of the window in the resized
+image; flips, 1 horizontal, 2 vertical) and the RGB bytes of the window. Pillow crops, resizes and crops to the window; it
+resizes with BILINEAR in golden.bin and with BICUBIC in cubic.bin, which has fewer cases.
 """
 import random
 import struct
@@ -19,7 +19,7 @@ SIZES = [(40, 40), (100, 71), (53, 97), (64, 48), (33, 3), (1, 29), (90, 61)]
 
 
 def make_image(kind, width, height, noise):
-	"""Smooth waves with edges, pure noise, or the hardest contrast."""
+	"""Smooth waves with edges, noise, or noise of the values 0 and 255 only ("contrast")."""
 	x = numpy.arange(width)[None, :, None] / max(width, 1)
 	y = numpy.arange(height)[:, None, None] / max(height, 1)
 	channel = numpy.arange(3)[None, None, :]
@@ -53,7 +53,7 @@ def make_case(image, index, draw, how):
 		window = (draw.randint(0, grid[0] - cut[0]), draw.randint(0, grid[1] - cut[1]), *cut)
 	flips = draw.randint(0, 3)
 	result = image.crop((x, y, x + w, y + h))
-	# the horizontal pass comes first, as in Pillow 9.4; 13.0 chooses by the sizes
+	# force the horizontal pass first, as in Pillow 9.4; Pillow 13.0 chooses the order by the sizes
 	if how == Image.Resampling.BICUBIC:
 		result = result.resize((grid[0], h), how)
 	result = result.resize(grid, how)

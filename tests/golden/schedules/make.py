@@ -3,8 +3,8 @@
 
     python3 -m venv venv && venv/bin/pip install torch timm && venv/bin/python make.py
 
-A case of schedules.json is a recipe's settings and what a scheduler of PyTorch or timm does in its place: the learning rate, and
-where it cycles the momentum, of each step. Where a scheduler follows evaluations, "metric" has what each came to.
+A case of schedules.json has a recipe's settings, and the learning rate of each step by the equivalent scheduler of PyTorch or timm;
+also the momentum if it cycles. If the scheduler depends on evaluations, "metric" has their results.
 """
 import math
 import os
@@ -30,7 +30,7 @@ def optimizer(lr, momentum=0.9, kind="sgd"):
 
 
 def follow(settings, optim, scheduler, steps, per_epoch=1, metric=None, momentum=False):
-    """One step of the scheduler after each epoch of so many steps."""
+    """Returns a case. The scheduler steps once after every `per_epoch` steps."""
     rates, momenta = [], []
     for step in range(steps):
         group = optim.param_groups[0]
@@ -47,7 +47,7 @@ def follow(settings, optim, scheduler, steps, per_epoch=1, metric=None, momentum
 
 
 def one_cycle(anneal, kind, base):
-    """In PyTorch the last of 40 steps has the last value, here the end of the run: that of 39."""
+    """PyTorch reaches the final value in the last of its 40 steps, the trainer at the end of the run: so the recipe has 39 steps."""
     optim = optimizer(0.5, 0.95, kind)
     scheduler = lr_scheduler.OneCycleLR(optim, max_lr=0.5, total_steps=40, pct_start=0.3, anneal_strategy={"cosine": "cos"}.get(anneal, anneal),
                                         cycle_momentum=base > 0, base_momentum=base, max_momentum=0.95,
@@ -102,7 +102,7 @@ def trapezoid():
 
 
 def plateau(mode):
-    # falls, then rests, with two steps that are better but by less than the threshold
+    # The metric falls, then stays level; two steps are better, one of them by less than the threshold.
     metric = [round(1 / (1 + min(i, 12)) + 0.004 * math.sin(5 * i), 9) for i in range(60)]
     metric[20], metric[33] = min(metric) * 0.9995, min(metric) * 0.98
     if mode == "max":

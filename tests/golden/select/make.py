@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the reference data that test_select compares with: how often Composer keeps a sample, by the rank of its loss, and in which steps.
+"""Makes the reference data for test_select: how often Composer's selective backprop keeps a sample, and in which steps it selects.
 
     python3 -m venv venv && venv/bin/pip install mosaicml && venv/bin/python make.py
 
-Lines of select.txt that begin with "kept": samples, share that is kept, draws, and for each rank from the lowest loss on in how many of the
-draws it was kept. With "due": start, end, interrupt, steps, batches of an epoch, and for each step whether it is one of selective backprop.
+Lines of select.txt that begin with "kept" have the number of samples, the share to keep, the number of draws, and for each rank, from the
+lowest loss, the number of draws that kept it. Lines with "due" have start, end, interrupt, steps, batches per epoch, and for each step 1 if it
+selects.
 """
 import os
 
@@ -21,7 +22,7 @@ DUE = [(0.5, 0.9, 2, 40, 7), (0.0, 1.0, 0, 10, 5), (0.25, 0.6, 3, 33, 11), (0.3,
 
 
 def kept(samples, share):
-    """Losses are the samples themselves, in another order."""
+    """Sample i has loss i; the samples are shuffled."""
     order = torch.randperm(samples).double()
     counts = np.zeros(samples, dtype=int)
     for _ in range(DRAWS):

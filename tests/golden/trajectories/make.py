@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the reference data that test_trajectories compares training with: Composer's methods, by Composer itself.
+"""Makes the reference data for test_trajectories: trainings with Composer's methods.
 
     python3 -m venv venv && venv/bin/pip install mosaicml torchvision timm && venv/bin/python make.py
 
-A trajectory in trajectories.json is a recipe's settings and 20 steps of SGD on the ResNet-8 of tests/golden/networks/make.py with them, in double precision: losses, rates,
-how many layers are frozen, and values at the end. Composer freezes layers in the order in which modules were made; here a block's shortcut comes first, as in the
-trainer. Schedules of layer freezing besides, each with start, level, steps, steps to an epoch, layers, and how many of them are frozen in each of the steps.
+A trajectory in trajectories.json has a recipe's settings, and the results of 20 steps of SGD with them on the ResNet-8 of
+tests/golden/networks/make.py, in double precision: losses, rates, the number of frozen layers, and the final values. Composer freezes layers in
+the order in which modules were created, so shortcuts_first() moves a block's shortcut to the front, as in the trainer. The file also has
+schedules of layer freezing: start, level, steps, steps per epoch, layers, and the number of frozen layers in each step.
 """
 import os
 import sys
@@ -43,7 +44,7 @@ def shortcuts_first(model):
 
 
 def trajectory(settings, change=None, freeze=None):
-    """change(model) before the first step; freeze: start and level."""
+    """change(model) is called before the first step. freeze: (start, level) of layer freezing."""
     model = shortcuts_first(networks.ResNet8().double())
     networks.fill(model, 2)
     if change:
