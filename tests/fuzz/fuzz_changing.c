@@ -177,7 +177,7 @@ static void change_sample(struct packimg_sample *sample, const uint8_t *data, si
 					 .side_size = side ? index_size : 0,
 					 .random = XXH3_64bits(data, size)};
 	read_changing(&changing, read_sample, sample);
-	if (side) { /* repeat without an index, then decoded ahead */
+	if (side) { /* repeat without an index; such JPEGs are decoded ahead */
 		sample->side = NULL;
 		sample->side_size = 0;
 		changing.side_size = 0;

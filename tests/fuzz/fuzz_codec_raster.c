@@ -1,6 +1,7 @@
 /*
- * Arbitrary bytes as a raster. The first two bytes are width and height less one; the channels are
- * those of the raster's own head. A region that decodes as part of the whole has the same pixels.
+ * Arbitrary bytes as a raster. The first two bytes are width - 1 and height - 1; the number of
+ * channels is the one in the raster's head. Decoding a region must give the same pixels as decoding
+ * the whole.
  */
 #include "format/packimg.h"
 #include "tests/fuzz/fuzz.h"

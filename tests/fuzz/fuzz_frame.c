@@ -1,7 +1,7 @@
 /*
  * Arbitrary bytes on the control socket: reads them as frames, in pieces whose size the first byte
- * gives, and unpacks each frame as a request and as a reply. A message that unpacks must pack
- * again.
+ * gives, and unpacks each frame as a request and as a reply. A message that can be unpacked must
+ * also pack.
  */
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"

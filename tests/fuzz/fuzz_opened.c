@@ -1,8 +1,7 @@
 /*
- * Arbitrary bytes as what a broken daemon says of the sections of a feed that it has opened.
- * libfeed must refuse it with a sentence, or describe as many sections as the ring has, with names
- * that are all different and have no control characters, lines that a terminal can show, and every
- * value that was asked for.
+ * Arbitrary bytes as the description of a feed's sections in a broken daemon's FeedOpened. libfeed
+ * must refuse it with an error text, or accept exactly the ring's sections: with unique names,
+ * without control characters in names and texts, and with every requested value.
  */
 #include "format/base/text/printable.h"
 #include "proto/client/feed_state.h"
@@ -21,7 +20,7 @@ static void check(bool holds)
 		abort();
 }
 
-/* The layout of a ring with these values, which the caller has checked. */
+/* Sets the layout of a ring with these values; the client has already checked it. */
 static void lay_out(struct ring_geometry *layout, uint32_t value_count)
 {
 	struct ring_geometry geometry;
@@ -70,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	options.values = values;
 	options.value_count = data[0] % (VALUES + 1);
 	lay_out(&feed->ring.layout, options.value_count);
-	feed->connection.fd = 0; /* not that of a forked child */
+	feed->connection.fd = 0; /* any fd but that of a feed closed after fork() */
 	if (sections_init(feed, &options, opened, error) == 0)
 		check_sections(feed, options.value_count);
 	else

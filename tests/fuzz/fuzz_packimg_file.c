@@ -1,8 +1,9 @@
 /*
  * Arbitrary bytes as a .pimg file: opens and checks it, reads every record, name, class and value,
  * and decodes the first samples. Then recomputes all checksums (of samples, side data, columns,
- * sections and the header), which mutations would otherwise not get past, and does the same by fd.
- * libFuzzer's mutations also repair the checksums, so the inputs that it saves are valid files.
+ * sections and the header), which mutations would otherwise not get past, and repeats everything
+ * with a dataset opened by fd. libFuzzer's mutations also repair the checksums, so the inputs that
+ * it saves are valid files.
  */
 #include "format/packimg.h"
 #include "tests/fuzz/fuzz.h"

@@ -130,8 +130,8 @@ static void check_mask(const struct geometry *geometry, uint32_t width, uint32_t
 enum { BOXES = 7 };
 
 /*
- * Rows of every format and of any bytes, a row of which is made of these extreme numbers: boxes
- * stay finite, and points become finite or a pair of NaNs.
+ * Checks coordinates of every format, with rows of arbitrary bytes and rows of extreme numbers:
+ * boxes stay finite, and points become finite or a pair of NaNs.
  */
 static void check_formats(const struct geometry *geometry, uint32_t width, uint32_t height)
 {
@@ -168,7 +168,7 @@ static void check_formats(const struct geometry *geometry, uint32_t width, uint3
 	}
 }
 
-/* Boxes of any bytes stay finite and are never reversed. */
+/* Boxes of arbitrary bytes stay finite and are never reversed. */
 static void check_boxes(const struct geometry *geometry, const struct frame_boxes *given,
 			uint32_t width, uint32_t height)
 {
@@ -185,7 +185,7 @@ static void check_boxes(const struct geometry *geometry, const struct frame_boxe
 		      boxes[i][0] <= boxes[i][2] && boxes[i][1] <= boxes[i][3]);
 }
 
-/* pixels: also runs effects and moves masks, which takes most of the time. */
+/* `pixels` also runs effects and moves masks, which takes most of the time. */
 static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint32_t height,
 			   uint64_t epoch, bool pixels)
 {
@@ -264,7 +264,7 @@ static void check_deferred(const struct pipeline *pipeline, uint32_t width, uint
 	      geometry.stages[geometry.stage_count - 1].y.count == shape.height);
 }
 
-/* Names of values are those of a schema, or refused at their place in the text. */
+/* Names of values must be valid in a schema, or are refused at their position in the text. */
 static void check_values(const struct pipeline *pipeline, size_t size)
 {
 	static const char text[] = "image: image\nmask: mask(image) u8[h,w]\n"
@@ -311,8 +311,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	}
 	check_values(pipeline, size);
-	/* The text's length chooses one size and epoch for pixels, so that most of the time is not
-	 * theirs. */
+	/*
+	 * The text's length selects the one size and epoch for which pixels are tested, because
+	 * they would take most of the time.
+	 */
 	for (unsigned i = 0; i < SIZES; i++)
 		if (pipeline_fix_size(pipeline, sizes[i][0], sizes[i][1], &error) == 0)
 			for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)

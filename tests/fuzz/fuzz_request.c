@@ -8,7 +8,7 @@
  * A step of the script is one byte (operation, which of two clients, whether the worker runs before
  * the next step), followed by operands; after the end of the script, bytes read as zero. A change
  * of the file takes effect immediately or after a number of lookups and checks by the worker, so
- * that an input always has the same effect.
+ * that inputs are reproducible.
  */
 #include "format/packimg.h"
 #include "loaderd/worker/storage.h"
@@ -408,7 +408,7 @@ static void open_feed(struct client *client, struct script *script)
 	send_request(client, &request, NULL, 0);
 }
 
-/* Names samples that are often in the dataset, and epochs and counts that are often extreme. */
+/* Names samples, mostly of the dataset, and epochs and counts, mostly extreme. */
 static void send_want(struct client *client, struct script *script)
 {
 	enum { SAMPLES_MAX = 64 };

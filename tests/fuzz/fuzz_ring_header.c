@@ -1,6 +1,6 @@
 /*
  * Arbitrary bytes as a ring header, as a broken daemon could send it: the client must refuse it, or
- * every section of every slot must be readable, and so must what a slot's header says of it.
+ * every section of every slot must be readable, and so must the extents in a slot's header.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/proto/fake_ring.h"
@@ -37,7 +37,10 @@ static void use_ring(const struct ring_consumer *consumer)
 	}
 }
 
-/* The extents of a taken slot, whose header is arbitrary, too: none that is accepted leaves it. */
+/*
+ * Reads the extents of a taken slot, whose header is arbitrary too: an accepted extent lies within
+ * the slot.
+ */
 static void use_extents(struct ring_consumer *consumer, const struct ring_slot *slot)
 {
 	struct ring_slot copy;

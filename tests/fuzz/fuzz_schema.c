@@ -1,7 +1,7 @@
 /*
  * Arbitrary bytes as the text of a schema and as section 8 of a file. Both parsers must refuse them
- * with a sentence, or return a schema that keeps every rule and comes back equal from text and from
- * bytes.
+ * with an error text, or return a schema that obeys every rule, and that is the same after writing
+ * and parsing its text or its bytes.
  */
 #include "format/base/schema.h"
 #include "tests/fuzz/fuzz.h"
@@ -45,7 +45,7 @@ static void check_schema(const struct schema *schema)
 	check_values(schema);
 	size_t size = schema_print(schema, text, sizeof(text));
 	check(size < sizeof(text) && size == strlen(text));
-	/* a section need not have the values that the parser of text adds */
+	/* the parser of text adds some values, which a section may lack */
 	if (schema_parse(text, size, &again, NULL) == 0) {
 		again.count = again.count < schema->count ? again.count : schema->count;
 		check(schema_equal(schema, &again));

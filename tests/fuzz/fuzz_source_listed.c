@@ -1,7 +1,7 @@
 /*
  * Arbitrary bytes as a source that lists images for packimg: a table, an archive or a WebDataset
- * shard. Whatever is listed must be in range: labels among the classes, values of the types that
- * their fields have. The first byte of an input chooses the kind, the second the options.
+ * shard. Everything listed must be valid: labels are classes, and values have the types of their
+ * fields. The first byte of an input chooses the kind, the second the options.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/support/source_files.h"

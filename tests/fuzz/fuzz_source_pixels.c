@@ -1,7 +1,7 @@
 /*
- * Arbitrary bytes as files of raw pixels for packimg: idx with labels, plain or compressed by gzip,
- * and CIFAR's records. Every image that is listed must be read as a PNM file of exactly its pixels.
- * The first byte of an input chooses the files' names, the second is the size of the labels.
+ * Arbitrary bytes as files of raw pixels for packimg: idx files with labels, plain or compressed by
+ * gzip, and CIFAR's records. Reading a listed image must give a PNM file of exactly its pixels. The
+ * first byte of an input selects the names of the files, the second the size of the labels.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/support/source_files.h"

@@ -1,7 +1,7 @@
 /*
- * Arbitrary bytes as a .pimg file that packimg view shows: as stored and as a pipeline delivers it,
- * on a page and on a sheet. Before that, all checksums are recomputed, which mutations would
- * otherwise not get past; libFuzzer's mutations repair them, too.
+ * Arbitrary bytes as a .pimg file for packimg view: shows it as stored and as delivered by a
+ * pipeline, as a page and as a sheet. First recomputes all checksums, which mutations would
+ * otherwise not get past; libFuzzer's mutations repair them too.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/support/source_files.h"

@@ -1,7 +1,7 @@
 /*
- * A malicious client's Wants, against a model of the list that keeps every batch. The input is a
- * list of steps: a byte selects the operation; a Want is followed by a byte with its length and
- * an encoded message.
+ * A malicious client's Wants, compared with a model that keeps every batch. The input is a list of
+ * steps: a byte selects the operation; a Want is followed by a byte with its length and an encoded
+ * message.
  */
 #include "loaderd/io/wants.h"
 #include "proto/feed.pb-c.h"
@@ -23,7 +23,7 @@ struct model {
 	struct wants *wants;
 	struct model_batch batches[BATCHES_MAX];
 	uint64_t added, taken;
-	struct order_slice work[SLOTS]; /* of the last batches taken */
+	struct order_slice work[SLOTS]; /* lists of the last batches taken */
 };
 
 static uint32_t copies_before(const struct model_batch *batch, uint32_t i)
@@ -34,7 +34,7 @@ static uint32_t copies_before(const struct model_batch *batch, uint32_t i)
 	return copies;
 }
 
-/* The lists of the batches in work are those that were asked for. */
+/* Compares the lists of the batches in work with the Wants. */
 static void check_work(const struct model *model)
 {
 	uint64_t first = model->taken < SLOTS ? 0 : model->taken - SLOTS;

@@ -62,7 +62,7 @@ static void wants(const char *root)
 	used = 0;
 	for (unsigned i = 0; i < 25; i++) {
 		add_want(i, samples, 1 + i % 6);
-		if (i % 3 == 2) { /* take one, look one up */
+		if (i % 3 == 2) { /* take a batch, look a sample up */
 			memcpy(stream + used, (uint8_t[]){1, 0, 0, 2, (uint8_t)(i % 5), 1}, 6);
 			used += 6;
 		}

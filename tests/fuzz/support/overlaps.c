@@ -269,8 +269,8 @@ bool overlaps_move(struct overlaps_file *file, const struct overlaps_move *move)
 }
 
 /*
- * Writes the base's table at its offset in the model, over any other contents: these could be
- * records with ranges that the model does not know. Returns NULL if the table does not fit into the
+ * Writes the base's table at its offset in the model. Overwrites the bytes there, which could be
+ * read as records with ranges unknown to the model. Returns NULL if the table does not fit into the
  * file.
  */
 static void *put_table(struct overlaps_file *file, const struct overlaps_file *base, uint32_t type,
@@ -290,7 +290,8 @@ static void *put_table(struct overlaps_file *file, const struct overlaps_file *b
 	return NULL;
 }
 
-/* Sets the place of a range of a sample in its record, if the table of records fits the file. */
+/* Sets the offset and size of a range in its sample's record. records is NULL if the table is
+ * missing. */
 static void settle_record(const struct overlaps_range *range, struct pimg_record *records)
 {
 	if (!records)
@@ -305,7 +306,10 @@ static void settle_record(const struct overlaps_range *range, struct pimg_record
 	}
 }
 
-/* Writes the base's schema at its offset in the model: another version would not be read. */
+/*
+ * Writes the base's schema at its offset in the model: readers would ignore a section of another
+ * version.
+ */
 static void put_schema(struct overlaps_file *file, const struct overlaps_file *base)
 {
 	const struct pimg_header *header = (const struct pimg_header *)base->bytes;

@@ -1,6 +1,6 @@
 /*
- * The files of one input for targets that read sources of packimg, in a folder of their own, which
- * is removed at the end of the process.
+ * The files of one input, for targets that read packimg's sources. They are in a temporary folder,
+ * which is removed at the end of the process.
  */
 #pragma once
 
@@ -11,6 +11,6 @@ enum { SOURCE_FILE_PATH = 64 };
 
 /* Prints the reason and aborts. */
 void source_files_die(const char *what) __attribute__((noreturn));
-/* Writes a file in the folder, whose path is stored in `path`. The caller unlinks it. */
+/* Writes a file in the folder and stores its path in `path`. The caller unlinks it. */
 void source_files_write(char path[static SOURCE_FILE_PATH], const char *name, const uint8_t *data,
 			size_t size);
