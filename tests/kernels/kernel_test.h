@@ -91,9 +91,9 @@ struct kernel_test {
 struct kernel_kind {
 	const char *const *variants; /* [variant_count] names */
 	unsigned variant_count;
-	unsigned rounds; /* repetitions of every test, each after begin_round() */
+	unsigned rounds; /* number of rounds; every test runs in each, after begin_round() */
 	void (*begin_round)(unsigned round);
-	/* called before and after each test; after a test that failed, end() is not called */
+	/* called before and after each test; end() is not called after a failed one */
 	void (*begin)(const struct kernel_case *k, unsigned variant);
 	void (*end)(void);
 	/*
@@ -101,8 +101,9 @@ struct kernel_kind {
 	 * checked
 	 */
 	void (*shrink)(struct kernel_case *k);
-	/* prints times, of one variant or implementation, unless `only` is NULL; returns the exit
-	 * status
+	/*
+	 * Prints times. `only` names one variant or implementation; NULL prints all. Returns the
+	 * exit status.
 	 */
 	int (*bench)(const struct kernel_case *cases, unsigned count, const char *only,
 		     const char *text);

@@ -86,7 +86,7 @@ static void idct(const struct kernel_case *k, enum cpu_isa isa)
 struct row_kernel {
 	size_t sample, outputs;  /* bytes per input sample, output bytes per sample */
 	uint32_t inputs, around; /* number of input rows; samples read on each side of a sample */
-	uint32_t sums; /* the last inputs, this many, are sums of four samples (at most 1020) */
+	uint32_t sums; /* the last so many inputs are sums of four samples (at most 1020) */
 	void (*call)(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
 		     uint32_t count);
 };
@@ -152,7 +152,10 @@ static const struct row_kernel row_kernels[] = {
 	{1, 3, 1, 0, 0, call_grey},
 };
 
-/* Tests w samples, readable up to the rounded-up count plus the samples around. */
+/*
+ * Tests w samples. Inputs are readable up to the rounded-up count, and for the samples on each
+ * side.
+ */
 static void row(const struct kernel_case *k, enum cpu_isa isa)
 {
 	const struct row_kernel *kernel = k->settings;

@@ -289,7 +289,7 @@ static void refused(void)
 	assert_int_equal(resize_region(resizers[0], &source, &good, &good, &target), -EINVAL);
 }
 
-/* largest sides (h) and numbers of pixels (w) */
+/* maximum sides (h) and maximum numbers of pixels (w) */
 static const struct kernel_shape limits[] = {
 	{1, 24, 240, 1},  {1, 180, 90, 1}, {1, 180, 90, 1}, {1, 24, 90, 1},  {1, 180, 90, 1},
 	{1, 180, 240, 1}, {1, 24, 90, 1},  {1, 180, 90, 1}, {1, 180, 90, 1}, {1, 24, 90, 1},
@@ -297,7 +297,7 @@ static const struct kernel_shape limits[] = {
 };
 static const struct kernel_shape large_limits[] = {{1, 900, 700, 1}};
 static const struct kernel_shape any[] = {{1, 1, 1, 1}};
-/* h: whether reversed */
+/* h: 1 if reversed */
 static const struct kernel_shape wide[] = {
 	{1, 0, 40001, 1}, {1, 0, 7, 1},    {1, 0, 3001, 1}, {1, 1, 4097, 1},
 	{1, 0, 5461, 1},  {1, 1, 6007, 1}, {1, 0, 8191, 1}, {1, 1, 13107, 1},

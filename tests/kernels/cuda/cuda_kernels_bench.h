@@ -14,8 +14,8 @@ void *bench_keep(const void *bytes, uint64_t count);
  */
 void bench_operand(struct array *array, unsigned times);
 /*
- * Prints the cost of the cases that TEXT asks for, with activations of the element that `only`
- * names (f16 if NULL). Returns the exit status, 77 if there is no GPU.
+ * Prints the cost of the cases that `text` selects. `only` names the element of activations (NULL:
+ * f16). Returns the exit status, 77 if there is no GPU.
  */
 int kernels_bench(const struct kernel_case *cases, unsigned count, const char *only,
 		  const char *text);

@@ -50,7 +50,10 @@ static struct pool_shape shape_of(const struct kernel_case *k, enum cuda_element
 				   .element = element};
 }
 
-/* Calls `visit` for each output and each element of x in its window, in the order of windows. */
+/*
+ * Calls `visit` for every pair of an output and an element of x in its window, in the order of the
+ * windows.
+ */
 static void for_all_windows(struct pool *p, void (*visit)(struct pool *p, uint64_t output,
 							  uint64_t input, uint32_t position))
 {
