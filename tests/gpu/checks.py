@@ -284,7 +284,7 @@ def sanitizer(setup, part, limit):
     environment = dict(setup.environment, DEVICE_TEST_BACKEND="cuda", DEVICE_TEST_PRECISION="fp16")
 
     def check(kind, program):
-        # Our programs check the results of CUDA calls; failing calls of libraries are no errors.
+        # Our programs check the results of CUDA calls; a failing call inside a library need not be an error.
         more = ["--report-api-errors", "no"] if kind == "memcheck" else []
         return setup.run([tool, "--tool", kind, *more, "--error-exitcode", str(FOUND), "--print-limit", "5", program], limit, environment)
 

@@ -17,8 +17,8 @@ class Skipped(Exception):
     """Raised, with the reason, if a part does not apply to this machine."""
 
 
-# Sizes for a GPU, and smaller ones that a fake GPU completes in seconds. Networks: name with recipe keys, side, batch; models: those measured with --models;
-# width: factor on their channels; cifar_runs: epochs, width.
+# Sizes for a GPU, and smaller ones that a fake GPU completes in seconds. networks: name with recipe keys, side, batch; models: those
+# measured with --models; width: factor on their channels; cifar_runs: epochs, width.
 SIZES = {
     "full": {
         "width": 1,
