@@ -1,5 +1,5 @@
-"""python -m loaderd.convert against the projects whose formats it reads: each writes a dataset of the same images, reads it back with its own reader, and that has
-to be what the converted dataset holds. The programs are in $PACKIMG and $PACKIMG_IMAGES, the package in $PYTHONPATH.
+"""Tests python -m loaderd.convert with the projects whose formats it reads. Each project writes a dataset of the same images and reads it
+back; the converted dataset must have the same contents. The programs are in $PACKIMG and $PACKIMG_IMAGES, the package in $PYTHONPATH.
 
     converters.py NAME      NAME: arrow, tfrecord, mds, litdata, ffcv, coco
 """
@@ -21,7 +21,7 @@ def convert(source, out):
 
 
 def stored(path):
-    """[(bytes of the file, label, fields)] of a converted dataset."""
+    """Returns [(bytes of the file, label, fields)] of a converted dataset."""
     samples = [json.loads(line) for line in subprocess.run([PACKIMG, "list", "--json", path], check=True, stdout=subprocess.PIPE).stdout.splitlines()]
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([PACKIMG, "extract", "-q", "--manifest", path, "-o", folder], check=True, stdout=subprocess.DEVNULL)
@@ -44,7 +44,7 @@ def rows(files):
 
 
 def arrow(work, files):
-    """Hugging Face's datasets: Parquet files, and what save_to_disk() writes."""
+    """Hugging Face's datasets: Parquet files, and the output of save_to_disk()."""
     import datasets
 
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"]), "score": datasets.Value("float32"),
@@ -100,13 +100,13 @@ def mds(work, files):
     convert(work / "mds", work / "mds.pimg")
     found = stored(work / "mds.pimg")
     for _, _, fields in found:
-        fields.pop("code", None)  # stays bytes: a pickle is not run
+        fields.pop("code", None)  # stays bytes, because the converter runs no pickles
     assert found == expected, "mds: samples differ"
     print(f"mds: {len(found)} samples are equal")
 
 
 def chunk_sample(numbered):
-    """A sample for litData's own processes."""
+    """Makes a sample, in litData's own processes."""
     from PIL import Image
 
     i, file = numbered
@@ -124,7 +124,7 @@ def litdata(work, files):
 
 
 def of_one_size(files):
-    """[(pixels, number)], of which the loader of FFCV can give whole images."""
+    """Returns [(pixels, number)] of the images that FFCV's loader can return whole."""
     import numpy
     from PIL import Image
 
@@ -132,7 +132,7 @@ def of_one_size(files):
 
 
 def ffcv(work, files):
-    """Images as JPEGs and as pixels, and a field of each kind, beside what FFCV's loader gives."""
+    """JPEGs, raw pixels and a field of each kind, compared with FFCV's loader."""
     import io
 
     import numpy
@@ -168,7 +168,7 @@ def ffcv(work, files):
             pixels, wanted_label, score, _, _, box, pair = (value[i] for value in own)
             if mode == "raw":
                 decoded = numpy.array(Image.open(io.BytesIO(data)))
-            else:  # by its own decoder, which rounds otherwise
+            else:  # FFCV decodes with another decoder, which rounds differently
                 decoded = numpy.zeros_like(pixels)
                 libffcv.imdecode(numpy.frombuffer(data, "uint8"), decoded, *decoded.shape[:2], *decoded.shape[:2], 0, 0, 1, 1, False, False)
             assert (decoded == pixels).all(), f"{mode}: sample {i}: pixels differ by up to {abs(decoded.astype(int) - pixels).max()}"
@@ -180,7 +180,7 @@ def ffcv(work, files):
 
 
 def shape(random, width, height):
-    """A segmentation of COCO: polygons, or run lengths, compressed or not, of a mask with noise."""
+    """Returns a segmentation in COCO's format: polygons, or run lengths of a noisy mask, compressed or not."""
     import numpy
     from pycocotools import mask
 
@@ -199,7 +199,7 @@ def shape(random, width, height):
 
 
 def coco(work, files):
-    """Masks of instances: pycocotools' pixels, of which the object with the fewest has those of several."""
+    """Masks of instances equal pycocotools' masks; where objects overlap, the one with the fewest pixels wins."""
     from random import Random
 
     import numpy

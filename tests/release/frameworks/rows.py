@@ -161,13 +161,13 @@ ROWS = (
         Edit("import torchvision.utils", "from loaderd import DataLoader, ImageDataset", keep=True),
         Edit("loader_train = create_loader(", f"loader_train.loader = DataLoader({TIMM_TRAIN}, args.batch_size, sampler=loader_train.sampler, drop_last=True)", keep=True),
         Edit("loader_eval = create_loader(", f"loader_eval.loader = DataLoader({TIMM_VAL}, args.batch_size, sampler=loader_eval.sampler)", keep=True)),
-        # it seeds PyTorch identically at each start, so a process's first epoch always has the same order
+        # this script seeds PyTorch identically at each start, so a process's first epoch always has the same order
         arguments=(*TIMM, "--epochs", str(EPOCHS)), more=epoch_resume(*TIMM, "--resume", "out/run/last.pth.tar", shuffled=False), origin="github.com/huggingface/pytorch-image-models"),
     Row("torchvision's reference script", "references/classification/train.py", (
         Edit("import utils", "from loaderd import DataLoader, ImageDataset", keep=True),
         Edit("data_loader = ", f"data_loader = DataLoader({TRAIN.format(96)}, args.batch_size, sampler=train_sampler, collate_fn=collate_fn)"),
         Edit("data_loader_test = ", f"data_loader_test = DataLoader({VAL.format(110, 96)}, args.batch_size, sampler=test_sampler)")),
-        # its own --resume fails: it calls torch.load() with weights_only, but its checkpoints contain other objects
+        # the script's own --resume fails: it calls torch.load() with weights_only, but its checkpoints contain other objects
         arguments=(*VISION, "--epochs", str(EPOCHS)), origin="the source of Debian's pytorch-vision"),
     Row("Lightning", "lightning_fit.py", (IMPORT, TRAIN_SET, VAL_SET), arguments=(_lightning(num_sanity_val_steps=0),), more=lightning_more),
     Row("Lightning, ddp, 2 processes", "lightning_fit.py", (IMPORT, TRAIN_SET, VAL_SET), world=2,

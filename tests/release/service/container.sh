@@ -1,4 +1,5 @@
-# Functions of the scripts that boot a container, boot and packages. Both parts of each script, outside and inside the container, source it with bash.
+# Functions of `boot` and `packages`, the scripts that boot a container. Both parts of each script, outside and inside the container, source
+# it with bash.
 #
 # The container runs the script as "/srv/NAME inside"; its output is the report. The script sets $batches and $pipeline, for feeds.
 export LC_ALL=C.UTF-8
