@@ -258,8 +258,8 @@ static size_t encode_want(uint8_t *frame, uint64_t *samples)
 }
 
 /*
- * Sends Wants without ever taking a batch: with Forgets in between, and, on every other feed,
- * beyond the number that may wait, which ends the feed.
+ * Sends Wants without ever taking a batch. Sends Forgets in between. Every other feed exceeds the
+ * number of waiting Wants, which ends it.
  */
 static void want_and_forget(const struct stage *stage)
 {

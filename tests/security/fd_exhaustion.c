@@ -283,7 +283,7 @@ TEST(without_threads)
 	char text[FEED_ERROR_MAX];
 	unsigned told = 0;
 	attack_stage(&stage);
-	/* The kernel counts all threads of a uid, so use one that no other test uses. */
+	/* The kernel counts all threads of a uid, so use a uid that no other test uses. */
 	stage.fixture.uid = ALONE;
 	assert_int_equal(chown(stage.fixture.folder, ALONE, ALONE), 0);
 	for (unsigned processes = LEAST; processes <= MOST; processes++) {

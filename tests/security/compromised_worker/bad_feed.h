@@ -81,7 +81,7 @@ extern const struct row bad_ring_rows[], bad_reply_rows[], bad_section_rows[];
 
 /* Adds the sections of a ring of version 2 to d->geometry and d->opened. */
 void bad_feed_announce_sections(struct bad_feed *d);
-/* Makes a filled slot one of version 2. */
+/* Turns a filled slot of version 1 into one of version 2. */
 void bad_feed_fill_sections(const struct bad_feed *d, struct ring_slot *slot);
 /* Returns false if the peer has disconnected or the commanding client has ended the test. */
 bool bad_feed_await(struct bad_feed *d, int timeout_ms);

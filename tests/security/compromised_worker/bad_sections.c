@@ -1,6 +1,6 @@
 /*
- * Rings of version 2: a section table, slot headers and lists of rows that cannot be, before the
- * client checks them and while it reads them. The peer asks for the values "word" and "boxes".
+ * Rings of version 2: invalid section tables, slot headers and lists of rows, before the client
+ * checks them and while it reads them. The peer asks for the values "word" and "boxes".
  */
 #include "tests/security/compromised_worker/bad_feed.h"
 
@@ -165,7 +165,7 @@ static void lengthen_word(struct bad_feed *d)
 	ring_geometry_ragged(&d->geometry, RING_F32, 1, 16, BOXES_MAX);
 }
 
-/* Rows of as many bytes, but of 2 x 2 coordinates. */
+/* The row size in bytes stays the same, but a row now has 2 x 2 coordinates. */
 static void add_dimension(struct bad_feed *d)
 {
 	d->geometry.sections[BOXES].dims = 2;

@@ -67,7 +67,7 @@ struct client {
 	struct feed_info info;
 	uint64_t epoch, batch; /* number of the next batch */
 	volatile uint64_t sum;
-	bool has_values; /* asked for values, not for fields */
+	bool has_values; /* requested values, not fields */
 	int rows_error;  /* negative errno of feed_rows(), which does not end the feed */
 };
 
@@ -83,7 +83,7 @@ static bool lies_within(struct client *client, const void *from, uint64_t size)
 	return true;
 }
 
-/* Reads all sections of a batch. A list of rows that cannot be is an error of that list. */
+/* Reads all sections of a batch. An invalid list of rows fails only the access to that list. */
 static const char *find_section_error(struct client *client, const struct feed_batch *b)
 {
 	for (uint32_t s = 0; s < client->info.section_count; s++) {
