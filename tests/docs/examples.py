@@ -3,10 +3,11 @@
 
     examples.py [--whole] DOCUMENT FOLDER
 
-DOCUMENT is a Markdown file of this tree, from which it takes the ```python blocks. They run in order in FOLDER, as one program; blocks with prompts (>>>) are
-doctests. A file in this folder named after the document (proto-python-README.examples.sh) or its folder (proto-python-howto.examples.sh) runs first and creates
-the files that the examples need. Skips and reports examples that need PyTorch, torchvision or JAX if these are not installed. Exits with 77 if all are skipped,
-if NumPy is missing, and with --whole if any imported package is missing.
+DOCUMENT is a Markdown file of this tree, from which it takes the ```python blocks. They run in order in FOLDER, as one program; blocks with
+prompts (>>>) are doctests. A file in this folder named after the document (proto-python-README.examples.sh) or its folder
+(proto-python-howto.examples.sh) runs first and creates the files that the examples need. Skips and reports examples that need PyTorch,
+torchvision or JAX if these are not installed. Exits with 77 if all are skipped or NumPy is missing; with --whole, if any imported package
+is missing.
 """
 
 import doctest

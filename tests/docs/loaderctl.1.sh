@@ -1,4 +1,4 @@
-# a daemon with a running client; limits commands that would run forever
+# Starts a daemon with a running client. Limits the duration of commands that would run forever.
 shapes images --count 600
 packimg convert images/train -o train.pimg
 export LOADERD_SOCKET=$PWD/loaderd.sock

@@ -1,4 +1,4 @@
-# small recipes under the names that the examples use, initial weights, and stand-ins for a cluster's commands
+# Creates small recipes under the names in the examples, initial weights, and replacements for a cluster's commands.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 shapes images --count 600 --size 32
 packimg convert images/train -o train.pimg
