@@ -1,5 +1,5 @@
-"""The trainer on values of a dataset's schema (data.target): multi-label and regression networks learn, their metrics are those of their
-outputs, resumed runs and several ranks give the same, and what cannot be learned is refused.
+"""The trainer on values of a dataset's schema (data.target): multi-label and regression networks learn, their metrics match their outputs,
+resumed runs and several ranks give the same results, and values that cannot be targets are refused.
 """
 
 import csv
@@ -68,7 +68,7 @@ NUMBERS = ("data.target=levels", "train.loss=squared", "optim.lr=0.02")
 
 
 def write(path, count, seed, odd=0.5):
-    """Images of one colour with some noise; each channel is dark or bright, and its level is the value."""
+    """Draws images of one colour with some noise. Each channel is dark or bright; its level is the value."""
     draw = random.Random(seed)
     with Writer(path, SCHEMA, classes=CLASSES) as writer:
         for i in range(count):
@@ -97,7 +97,7 @@ def write(path, count, seed, odd=0.5):
 
 
 def average_precision(values, targets):
-    """The mean over positives of the precision at their value, where all of equal value come together."""
+    """Average precision: the mean, over the positive samples, of the precision at their score. Samples with equal scores count together."""
     pairs = list(zip(values, targets, strict=True))
     above = [[t for v, t in pairs if v >= value] for value, positive in pairs if positive]
     return sum(sum(ts) / len(ts) for ts in above) / len(above)
@@ -139,7 +139,7 @@ class Targets(unittest.TestCase):
             return json.load(file)
 
     def evaluate(self, name, *arguments, **options):
-        """Returns the result, and targets and outputs of each sample by output."""
+        """Runs --evaluate. Returns the result, and each output's targets and outputs of all samples."""
         model = f"model.pretrained={self.folder}/{name}/model.safetensors"
         prefix = f"{self.folder}/{name}/predicted"
         if options.get("ranks", 1) > 1:
@@ -179,7 +179,7 @@ class Targets(unittest.TestCase):
         return result
 
     def test_labels(self):
-        """Several classes at once; no class is a target too."""
+        """Several classes at once; a sample may also have none."""
         self.trainer("labels", *LABELS)
         result = self.check_labels("labels", *LABELS)
         self.assertEqual(result["val_samples"], 43)
@@ -192,7 +192,9 @@ class Targets(unittest.TestCase):
             self.assertNotIn("top1", self.lines("labels", event)[0])
 
     def test_vector_of_labels(self):
-        """A vector of 0 and 1 gives the same bits as the list of the classes that have a 1, and as the classes of all boxes."""
+        """A vector of 0 and 1 gives the same results, bit for bit, as the list of the classes with a 1, and as the list of the boxes'
+        classes.
+        """
         for target in ("kinds", "bright", "inside"):
             self.trainer(f"of-{target}", f"data.target={target}", "train.loss=sigmoid", "train.epochs=0.5")
         losses = [[line["loss_hex"] for line in self.lines(f"of-{target}", "step")] for target in ("kinds", "bright", "inside")]
@@ -202,7 +204,7 @@ class Targets(unittest.TestCase):
         self.check_labels("of-bright", "data.target=bright", "train.loss=sigmoid")
 
     def test_table(self):
-        """A column of numbers in a table, where some cells are empty; there is no recorded schema."""
+        """A column of numbers in a table with empty cells; the dataset has no recorded schema."""
         draw = random.Random(4)
         with open(f"{self.folder}/table.csv", "w") as table:
             table.write("path,age\n")
@@ -225,7 +227,7 @@ class Targets(unittest.TestCase):
                 self.assertEqual(self.summary(loss)["r2"], result["r2"])
 
     def test_tables_and_plots(self):
-        """metrics.csv and --plot have the metrics of targets, and no panel without values."""
+        """metrics.csv and --plot have the metrics of targets, and no empty panel."""
         for name, keys, metrics, legend in (
             ("plotted-labels", LABELS, {"mAP %": "map", "micro-F1 %": "f1"}, "mAP {:.2f} %"),
             ("plotted-numbers", NUMBERS, {"R^2": "r2", "MAE": "mae", "RMSE": "rmse"}, "R^2 {:.4f}"),
@@ -247,7 +249,7 @@ class Targets(unittest.TestCase):
                 self.assertIn(shown, [[f"{self.folder}/{name}: " + legend.format(first * scale)] for scale in (1, 100)])
 
     def test_one_number(self):
-        """One output, and samples without a value, which do not count."""
+        """One output. Samples without a value do not count."""
         keys = ("data.target=level", "train.loss=squared", "optim.lr=0.02")
         self.trainer("one", *keys)
         result = self.check_numbers("one", *keys)
@@ -293,7 +295,7 @@ class Targets(unittest.TestCase):
         self.assertEqual(*losses)
 
     def test_like_labels(self):
-        """Lists of one class train as the labels do with binary cross-entropy, also where targets are blended, divided or selected."""
+        """Lists of one class train like labels with binary cross-entropy, also with blending, micro-batches and selection."""
         for at, arguments in enumerate((
             ["train.mixup=0.2", "train.cutmix=1", "train.mix_by=sample", "train.accumulate=2", "train.label_smoothing=0.1"],
             ["train.selective_backprop=0.5", "train.selective_start=0", "train.selective_interrupt=0"],
@@ -306,7 +308,7 @@ class Targets(unittest.TestCase):
                     self.assertLess(abs(one["loss"] / other["loss"] - 1), 1e-5)
 
     def test_methods(self):
-        """Methods that evaluate in other ways, and options that do not train a run."""
+        """Other ways of evaluating, and options that do not train."""
         self.trainer("swa", *NUMBERS, "train.swa=0.5", "train.swa_every=0", "train.eval_flip=yes", "train.epochs=1")
         self.trainer("plateau", *LABELS, "train.ema=0.9", "schedule.name=plateau", "schedule.metric=score", "train.epochs=1")
         for option in ("--overfit-batch", "--check-gradients", f"--find-lr={self.folder}/found"):
@@ -316,7 +318,7 @@ class Targets(unittest.TestCase):
         self.assertNotIn("top-1", said)
 
     def test_accumulated(self):
-        """Micro-batches take their own targets: with ghost batch norms of their size, the losses are those of whole batches."""
+        """Micro-batches use their own samples' targets: with ghost batch norms of their size, the losses equal those of whole batches."""
         losses = []
         for name, parts in (("whole-batch", 1), ("micro-batches", 3)):
             self.trainer(name, *NUMBERS, f"train.accumulate={parts}", "train.epochs=0.5", "model.ghost_batch=4")
@@ -328,7 +330,7 @@ class Targets(unittest.TestCase):
         self.assertIn("mAP of", self.lines("stops", "end")[0]["why"])
 
     def test_emulated_gpu(self):
-        """The CUDA backend computes the same losses, also of one output."""
+        """The CUDA backend computes the same losses, also for a single output."""
         for name, keys in (
             ("labels-gpu", [*LABELS, "train.mixup=0.2", "train.label_smoothing=0.1"]),
             ("number-gpu", ["data.target=level", "train.loss=huber", "optim.lr=0.02"]),
@@ -382,7 +384,7 @@ class Targets(unittest.TestCase):
         self.refused(*NUMBERS, "model.classes=3", says=["model.classes = 3, but data.target = levels has 2 numbers"])
 
     def test_refused_data(self):
-        """Numbers that are not finite, also as f32, and evaluation sets with another schema."""
+        """Refuses numbers that are not finite, also as f32, and evaluation sets with another schema."""
         write(f"{self.folder}/nan.pimg", 24, 3, odd=math.nan)
         self.refused("data.target=odd", "train.loss=squared", f"data.train={self.folder}/nan.pimg", "data.shuffle=no",
                      says=["data.target = odd: sample 5 has nan", "a sample may lack a sparse value"])  # fmt: skip

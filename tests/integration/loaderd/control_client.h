@@ -77,7 +77,7 @@ struct resource_counts count_resources(const struct fixture *fixture);
  * otherwise fails with the difference.
  */
 void wait_resources_released(const struct fixture *fixture, const struct resource_counts *before);
-/* Anonymous memory of a process. */
+/* Returns the anonymous memory of a process. */
 uint64_t anonymous_kib(pid_t pid);
 /*
  * Creates a socket with unsent data and SO_LINGER, so that close() blocks for this many seconds.

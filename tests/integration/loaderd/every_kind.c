@@ -8,10 +8,10 @@ enum {
 	WIDTH_MAX = 64,
 	HEIGHT_MAX = 48,
 	CHANNELS_MAX = 3,
-	SIZE_MAX_BYTES = 512, /* of a value in a column */
+	SIZE_MAX_BYTES = 512, /* bound of a value stored in a column */
 };
 
-/* The values. Names, in any order, are in every_kind_names[]. */
+/* The schema. every_kind_names[] lists its names, in another order. */
 static const char schema_text[] = "image: image u8[h,w,3]\n"
 				  "right: image u8[h,w,3]\n"
 				  "twin: image(image) u8[h,w,3] sparse\n"
@@ -69,7 +69,7 @@ uint32_t every_kind_count(void)
 	return sizeof(every_kind_names) / sizeof(*every_kind_names);
 }
 
-/* A random number that depends on its arguments alone. */
+/* Returns a random number that depends only on its arguments. */
 static uint32_t hash(uint64_t a, uint64_t b)
 {
 	uint64_t x = a * UINT64_C(0x9e3779b97f4a7c15) + b + 1;
@@ -93,7 +93,7 @@ static uint32_t height_of(uint64_t i)
 	return 30 + hash(i, 2) % (HEIGHT_MAX - 30);
 }
 
-/* Writes `count` elements of a picture, a gradient with noise, as the element's type has them. */
+/* Fills `count` elements of a picture: a gradient with noise, in a range that suits the type. */
 static void fill_elements(void *to, enum schema_element element, uint32_t count, uint64_t seed)
 {
 	const size_t size = schema_element_size(element);
@@ -109,7 +109,7 @@ static void fill_elements(void *to, enum schema_element element, uint32_t count,
 	}
 }
 
-/* A further image, mask or raster of sample i. `number` is its place in the schema. */
+/* Adds a further image, mask or raster to sample i. `number` is its index in the schema. */
 static void add_picture(struct test_dataset *data, const struct schema *schema, unsigned number,
 			uint64_t i)
 {
@@ -146,7 +146,10 @@ static void add_picture(struct test_dataset *data, const struct schema *schema, 
 		fail_msg("%s: %s", value->name, error.text);
 }
 
-/* Coordinates of a row: a box has its edges in order, some partly outside; 20 pixels at most. */
+/*
+ * Fills coordinates of rows. Boxes have ordered edges and sides below 20 pixels; some lie partly
+ * outside the image.
+ */
 static void fill_coordinates(const struct schema_value *value, float *to, size_t count,
 			     uint64_t seed)
 {
@@ -160,11 +163,11 @@ static void fill_coordinates(const struct schema_value *value, float *to, size_t
 		}
 }
 
-/* The bytes of a value that a column of bytes stores. Returns their number. */
+/* Makes the bytes of a value that is stored in a column. Returns their number. */
 static size_t fill_bytes(const struct schema *schema, unsigned number, uint64_t i, uint8_t *to)
 {
 	const struct schema_value *value = &schema->values[number];
-	/* Values whose rows go together have equally many. */
+	/* values that belong to the same rows have equal numbers of rows */
 	const int owner = schema_rows(schema, number);
 	const uint64_t seed = i * 64 + number;
 	size_t rows = owner < 0 ? 1 : hash(i, 2000 + (unsigned)owner) % 5;
@@ -188,7 +191,7 @@ static size_t fill_bytes(const struct schema *schema, unsigned number, uint64_t 
 		return rows;
 	}
 	assert_true(rows <= SIZE_MAX_BYTES);
-	/* Class numbers are below 256. */
+	/* Class numbers are below 256, so only the lowest byte is set. */
 	const size_t element =
 		value->role == SCHEMA_CLASS ? schema_element_size(value->element) : 1;
 	for (size_t k = 0; k < rows; k++)

@@ -1,7 +1,7 @@
 /*
  * A dataset with a value of every kind that a feed delivers: each role, element, shape and store of
- * the schema, with and without rows, present or missing. A sample's bytes depend on its number
- * alone. A failure ends the test through cmocka's assertions.
+ * the schema, with and without rows, present or missing. A sample's bytes depend only on its
+ * number. A failure ends the test through cmocka's assertions.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 
 enum { EVERY_KIND_SAMPLES = 50, EVERY_KIND_VALUES_MAX = 64 };
 
-/* The values' names, for feed_options.values, without those that every feed delivers. */
+/* The names of the values, for feed_options.values, except those that every feed delivers. */
 extern const char *const every_kind_names[];
 uint32_t every_kind_count(void);
 

@@ -1,7 +1,7 @@
 /*
- * Wanted feeds. A sample has the bytes of a plain feed at the same seed and epoch, whatever batch
- * asks for it, and the k-th occurrence in a batch those of its k-th copy. The batches are the same
- * for all numbers of threads and slots, and after restarts of the daemon.
+ * Wanted feeds. A sample has the same bytes in any batch as in a plain feed with the same seed and
+ * epoch; its k-th occurrence in a batch has those of its k-th copy. The batches are the same for
+ * all numbers of threads and slots, and after restarts of the daemon.
  */
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/test.h"
@@ -75,7 +75,7 @@ static struct images plain_images(const struct fixture *fixture, uint64_t epoch)
 	return images;
 }
 
-/* Checks the batch that `samples` asked for, and releases it. */
+/* Compares the batch for `samples` with the plain feed, and releases it. */
 static void check(struct feed *feed, const struct images *images, uint64_t epoch,
 		  const uint64_t *samples, uint32_t count)
 {
@@ -97,7 +97,9 @@ static void check(struct feed *feed, const struct images *images, uint64_t epoch
 	assert_int_equal(feed_release(feed, &batch), 0);
 }
 
-/* A list that differs for each n, some with duplicates. Returns its length. */
+/*
+ * Makes a list of samples that differs for each n, sometimes with duplicates. Returns its length.
+ */
 static uint32_t list(unsigned n, uint64_t samples[BATCH])
 {
 	uint32_t count = 1 + n * 7 % BATCH;
@@ -350,7 +352,7 @@ static void send_want(int socket, uint64_t *samples, size_t count)
 	fixture_send(socket, &request);
 }
 
-/* The daemon answers with this error and hangs up. */
+/* Asserts that the daemon answers with this error and hangs up. */
 static void expect_end(int socket, const char *text)
 {
 	Loaderd__Reply *reply = fixture_receive(socket, NULL);
@@ -386,7 +388,7 @@ TEST(clients_that_break_the_protocol)
 	send_want(socket, samples, 3);
 	expect_end(socket, "sample 18446744073709551615");
 	samples[2] = 0;
-	/* 4 batches begin, 20 wait. */
+	/* The daemon begins 4 batches, and 20 may wait. */
 	socket = open_without_libfeed(fixture, true);
 	for (unsigned i = 0; i < 4 + 4 + FEED_WANTS_AHEAD + 1; i++)
 		send_want(socket, samples, 32);

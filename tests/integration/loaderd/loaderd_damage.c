@@ -222,7 +222,7 @@ TEST(truncated_underneath)
 			if (r < 0)
 				break;
 			bad += batch.bad;
-			/* as drawn by draw(): red is x * 3 + index * 7 */
+			/* draw() makes red x * 3 + index * 7 */
 			for (uint32_t s = 0; s < batch.count; s++) {
 				const uint8_t *image =
 					(const uint8_t *)batch.images + s * 40 * 40 * 3;

@@ -25,7 +25,7 @@ enum {
 enum { CAPTION, BLOB, NOTE, RARE, FIELDS };
 static const char *const names[FIELDS + 1] = {"caption", "blob", "note", "rare", FEED_KEY};
 
-static const char *rare_name = "rare"; /* name of field RARE in the file */
+static const char *rare_name = "rare"; /* the name of field RARE in the file */
 static char folder[FIXTURE_FOLDER_MAX];
 
 /*
@@ -160,7 +160,7 @@ static void check_batch(struct feed *feed, const struct feed_batch *batch, uint3
 	}
 }
 
-/* Checks all batches of a feed with the first `count` fields. */
+/* Checks all batches of a feed that requests the first `count` fields. */
 static void check_feed(struct feed_options options, uint32_t count, uint32_t room, bool with_long)
 {
 	struct feed_batch batch = {.size = sizeof(batch)};

@@ -67,7 +67,7 @@ struct pimg_field_stats;
 /* Changes a file's section of field statistics, and corrects the checksums. Returns the path. */
 const char *fixture_patch_fields(const char *path, void (*change)(struct pimg_section *section,
 								  struct pimg_field_stats *stats));
-/* A change for it: hides the section, as in a file of an earlier version. */
+/* A change for fixture_patch_fields(): hides the section, as in a file of an earlier version. */
 void fixture_hide_fields(struct pimg_section *section, struct pimg_field_stats *stats);
 
 /*
@@ -88,7 +88,7 @@ void fixture_become(uid_t uid);
 /* Sends the signal to the daemon and waits for its end; returns the wait status. */
 int fixture_stop(struct fixture *fixture, int signal_number);
 
-/* Options for a shuffled feed of this dataset: batch size 32, seed 5. */
+/* Returns options for a shuffled feed of this dataset: batch size 32, seed 5. */
 struct feed_options fixture_options(const struct fixture *fixture, const char *dataset,
 				    const char *pipeline);
 struct feed *fixture_open(const struct feed_options *options);
@@ -144,7 +144,7 @@ Loaderd__Reply *fixture_receive(int socket, int fds[2]);
 /* Connects, opens a feed with 4 slots, and reports its ring as mapped. Returns the socket. */
 int fixture_open_bare(const struct fixture *fixture, const char *dataset, const char *pipeline,
 		      int ret_fds[2]);
-/* The daemon's status; free it with loaderd__reply__free_unpacked(). */
+/* Returns the daemon's status; free it with loaderd__reply__free_unpacked(). */
 Loaderd__Reply *fixture_status(const struct fixture *fixture);
 /* Waits until `ready` slots of the only feed hold batches that its client can take. */
 void fixture_wait_for_slots(const struct fixture *fixture, uint32_t ready);

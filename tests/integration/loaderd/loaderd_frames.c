@@ -1,6 +1,6 @@
 /*
- * What belongs to an image arrives with it: masks, rasters, boxes and points show the same part of
- * it, further images get the same random decisions, and rows of values that belong together stay
+ * Values that belong to an image are transformed with it: masks, rasters, boxes and points show the
+ * same part of it, further images get the same random decisions, and rows that belong together stay
  * together. Pixels of image, mask and raster encode their position in the stored image.
  */
 #include "format/packimg.h"
@@ -14,15 +14,16 @@
 
 enum {
 	SAMPLES = 64,
-	SIDE = 24, /* of finished samples */
+	SIDE = 24, /* of delivered samples */
 	WIDTH_MAX = 64,
 	HEIGHT_MAX = 48,
-	RIGHT_COLOUR = 200, /* blue of the right image; that of the left is the sample's number */
+	RIGHT_COLOUR = 200, /* blue of every pixel of image "right"; blue of the first image is the
+			       sample's number */
 	OTHER_WIDTH = 30,
 	OTHER_HEIGHT = 26,
 };
 
-/* Numbers of the further images. */
+/* Indices of the further images, in the order of the schema. */
 enum { MASK, RIGHT, DEPTH, OTHER };
 
 static const char schema[] = "image: image u8[h,w,3]\n"
@@ -136,7 +137,7 @@ static void add_bytes(struct packimg_writer *writer, const char *name, const voi
 	add_value(writer, name, (struct packimg_value){.bytes = bytes, .size = size});
 }
 
-/* Box k of a sample goes from pixel (5 + k, 6) to (15 + k, 18), and its id is 100 i + k. */
+/* Box k of sample i spans pixels (5 + k, 6) to (15 + k, 18) and has the id 100 i + k. */
 static void add_rows(struct packimg_writer *writer, uint64_t i)
 {
 	float boxes[5][4];
@@ -194,7 +195,7 @@ static struct feed_options options_of(const struct fixture *fixture, const char 
 	return options;
 }
 
-/* A picture of sample i of a batch. */
+/* Returns the picture of this name of sample i of a batch. */
 static const void *picture(struct feed *feed, const struct feed_batch *batch, const char *name,
 			   uint32_t i)
 {
@@ -214,7 +215,10 @@ static const void *rows(struct feed *feed, const struct feed_batch *batch, const
 	return found;
 }
 
-/* Invariant I8 end to end: every pixel of mask and raster is that of the image. */
+/*
+ * Checks that every pixel of mask and raster comes from the same position of the stored image as
+ * the image's pixel.
+ */
 static void check_pictures(struct feed *feed, const struct feed_batch *batch, uint32_t i)
 {
 	const uint8_t *image = (const uint8_t *)batch->images + i * SIDE * SIDE * 3;
@@ -233,7 +237,11 @@ static void check_pictures(struct feed *feed, const struct feed_batch *batch, ui
 	}
 }
 
-/* Where the crop shows coordinate `at` of the stored image, whose first two pixels are these. */
+/*
+ * Returns the position of coordinate `at` of the stored image in the crop, clipped to it. `first`
+ * and `second` are the coordinates of the crop's first two pixels; a flipped crop has them in
+ * descending order.
+ */
 static float shown(float at, uint8_t first, uint8_t second)
 {
 	float place = second > first ? at - (float)first : (float)first + 1 - at;
@@ -260,7 +268,7 @@ static void check_rows(struct feed *feed, const struct feed_batch *batch, uint32
 	struct feed_section points = fixture_section(feed, batch, "points");
 	const float *point = (const float *)points.data + 4 * i;
 	assert_int_equal(points.dims, 2);
-	/* Points are those of pixels' centres, and are not clipped. */
+	/* Points refer to the centres of pixels, and are not clipped. */
 	assert_true(point[0] == (next_x > x ? 20 - (float)x : (float)x - 20));
 	assert_true(point[3] == (next_y > y ? 16 - (float)y : (float)y - 16));
 }
@@ -319,7 +327,7 @@ TEST(everything_in_the_frame_follows_the_image)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Hash of all that the batches say, sample by sample; or of images alone. */
+/* Hashes all sections of the batches, sample by sample, or only the images. */
 static uint64_t hash_of(const struct feed_options *options, unsigned batches, bool images_alone)
 {
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -348,7 +356,10 @@ static uint64_t hash_of(const struct feed_options *options, unsigned batches, bo
 	return hash;
 }
 
-/* Invariants I1 and I3, and resuming. */
+/*
+ * The images have the same bytes with and without other values, with every instruction set, and
+ * after resuming.
+ */
 TEST(images_do_not_depend_on_what_comes_with_them)
 {
 	static const char rich[] = "random_resized_crop(24) hflip(0.5) random_affine(10) "
@@ -388,8 +399,8 @@ static const void *rows_of_batch(struct feed *feed, const struct feed_batch *bat
 }
 
 /*
- * Boxes that are left are those of the same feed without the step that pass its condition, and
- * their ids go with them (invariant I5). Returns how many were dropped.
+ * Compares with the same feed without sanitize_boxes: the remaining boxes are exactly those that
+ * satisfy its condition, in order, with their ids. Returns the number of dropped boxes.
  */
 static unsigned compare_boxes(struct feed *feed, const struct feed_batch *batch,
 			      struct feed *whole_feed, const struct feed_batch *whole, uint32_t i)
@@ -441,7 +452,7 @@ TEST(rows_go_with_the_boxes_that_sanitize_boxes_drops)
 	feed_close(feed);
 	assert_in_range(dropped, 50, 200);
 	uint64_t hash = hash_of(&options, 4, false);
-	/* Boxes need not be delivered. */
+	/* The ids are the same if the boxes are not delivered. */
 	options.values = ids;
 	options.value_count = 1;
 	uint64_t alone = hash_of(&options, 4, false);
@@ -454,7 +465,10 @@ TEST(rows_go_with_the_boxes_that_sanitize_boxes_drops)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* The image has its border of 9, the mask one of 255, and depth, missing or not, one of 7. */
+/*
+ * The image has a border of 9 as in the pipeline, the mask one of 255 and depth one of 7. A missing
+ * depth is 7 everywhere.
+ */
 TEST(values_have_a_fill_of_their_own)
 {
 	static const char *const pictures[] = {"mask", "depth", "right"};
@@ -482,7 +496,9 @@ TEST(values_have_a_fill_of_their_own)
 			assert_true(mask[0] == 255 && mask[middle] < 64);
 			assert_int_equal(depth[0], 7);
 			assert_true((depth[middle] == 7) == (batch.samples[i] % 3 == 0));
-			/* the nearest pixel would have whole coordinates in both bytes */
+			/*
+			 * with the nearest pixel, both bytes would be coordinates below WIDTH_MAX
+			 */
 			between += depth[middle] != 7 && depth[middle] % 256 >= WIDTH_MAX;
 		}
 		feed_release(feed, &batch);
@@ -492,7 +508,7 @@ TEST(values_have_a_fill_of_their_own)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Steps that name an image change it alone, and leave the bytes of others as they were. */
+/* Steps with a name change only that image; the others keep their bytes. */
 TEST(steps_that_name_images_are_for_these)
 {
 	static const char *const right[] = {"right"};
@@ -523,19 +539,19 @@ TEST(steps_that_name_images_are_for_these)
 	}
 	feed_close(plain_feed);
 	feed_close(feed);
-	/* The first image has a name, too, whether values are asked for or not. */
+	/* The first image has a name too, whether or not values are requested. */
 	options.pipeline = "image: random_invert(p=1) random_crop(24) hflip";
 	const uint64_t inverted = hash_of(&options, 4, true);
 	options.value_count = 0;
 	assert_int_equal(hash_of(&options, 4, true), inverted);
 	options.pipeline = "random_invert(p=1) random_crop(24) hflip";
 	options.value_count = 1;
-	/* hflip draws another number behind the unnamed step */
+	/* without the name, random_invert draws first, so hflip draws another number */
 	assert_true(hash_of(&options, 4, true) != inverted && inverted != images);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Masks and rasters, missing or not, have the same numbers as wider elements. */
+/* Masks and rasters have the same numbers in wider elements, also if they are missing. */
 TEST(masks_and_rasters_are_widened)
 {
 	static const char *const pictures[] = {"mask", "depth"};
@@ -623,7 +639,10 @@ TEST(steps_for_values_that_they_do_not_suit_are_refused)
 
 static const char *const beside_boxes[] = {"boxes", "ids", "mask", "points", "depth"};
 
-/* Values of a sample show what its image shows; of boxes, those whose middle is shown are left. */
+/*
+ * Checks that the values show the same part as the image, and that only boxes whose centre is
+ * visible remain. Returns their number.
+ */
 static unsigned check_crop(struct feed *feed, const struct feed_batch *batch, uint32_t i)
 {
 	const uint8_t *image = (const uint8_t *)batch->images + i * SIDE * SIDE * 3;
@@ -670,7 +689,7 @@ TEST(random_iou_crop_crops_by_boxes)
 		feed_close(feed);
 		uint64_t whole = hash_of(&options, 4, false), images = hash_of(&options, 4, true);
 		assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
-		/* Boxes need not be delivered. */
+		/* The crop is the same if the boxes are not delivered. */
 		fixture_start(fixture, "LOADERD_ISA=c", "--threads", "4", NULL);
 		assert_int_equal(hash_of(&options, 4, false), whole);
 		options.value_count = 2;
@@ -681,7 +700,7 @@ TEST(random_iou_crop_crops_by_boxes)
 		assert_int_equal(hash_of(&options, 4, true), images);
 		assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 	}
-	/* of 252, in two epochs */
+	/* of 252 boxes in two epochs */
 	assert_in_range(left, 100, 240);
 }
 
@@ -731,7 +750,7 @@ TEST(pipelines_that_move_images_alone_are_refused)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Finished images have three or four channels, whatever is stored. */
+/* Delivered images have three or four channels, also if the stored image is grey. */
 TEST(grey_images_come_as_rgb)
 {
 	static const char *const name[] = {"grey"};

@@ -19,8 +19,8 @@ static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
 static char dataset[PATH_MAX];
 
 /*
- * Returns how long a stall may be, in addition to the time during which other programs had the
- * CPUs. The message shows the measured value.
+ * Returns the maximum duration of a stall, excluding time in which other programs had the CPUs. The
+ * message shows the measured value.
  */
 static uint64_t stall_limit_ms(void)
 {
@@ -327,7 +327,7 @@ TEST(hang_up_while_opening)
 }
 
 /*
- * A client sends other requests before it has read the reply to OpenFeed. The ring, which another
+ * A client sends further requests before it has read the reply to OpenFeed. The ring, which another
  * process sends on the same connection, must arrive directly before that reply and must not split
  * another one.
  */

@@ -1,9 +1,9 @@
 /*
- * Values of every kind (every_kind.h) do not depend on how they are delivered: by number of
- * threads, slots and ranks, instruction set and batch size, after two resumes in a row at other
- * world sizes, across daemons that are killed or stopped, and workers that are killed. Each section
- * of each sample is compared, by epoch, sample and copy of the sample, with that of one undisturbed
- * feed. LOADERD_TEST_LONG=1 combines all settings with all orders of world sizes.
+ * Values of every kind (every_kind.h) do not depend on the delivery: numbers of threads, slots and
+ * ranks, instruction set, batch size, two consecutive resumes with other world sizes, daemons that
+ * are killed or stopped, and killed workers. The tests compare each section of each sample, by
+ * epoch, sample and copy, with an undisturbed feed. LOADERD_TEST_LONG=1 combines all settings with
+ * all orders of world sizes.
  */
 #include "tests/integration/loaderd/every_kind.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"
@@ -16,11 +16,14 @@ enum {
 	SAMPLES = EVERY_KIND_SAMPLES,
 	EPOCHS = 5,
 	COPIES = 2,
-	GLOBAL = 12, /* samples of a global batch; divides by every world size and by COPIES */
+	GLOBAL = 12, /* samples of a global batch; a multiple of every world size and of COPIES */
 	SECTIONS_MAX = EVERY_KIND_VALUES_MAX,
 };
 
-/* What is delivered: all values, or those that may follow a crop that boxes choose. */
+/*
+ * Pipelines and their values: with all values, and with those that are allowed after
+ * random_iou_crop.
+ */
 static const struct delivery {
 	const char *pipeline;
 	bool further_images;
@@ -38,16 +41,16 @@ static const struct delivery {
 enum { DELIVERIES = sizeof(deliveries) / sizeof(*deliveries) };
 static const char *delivered[DELIVERIES][EVERY_KIND_VALUES_MAX];
 static uint32_t delivered_count[DELIVERIES];
-static uint32_t current; /* of deliveries[] */
+static uint32_t current; /* index in deliveries[] */
 
 struct setting {
-	const char *threads, *isa; /* isa: NULL for all that this CPU has */
+	const char *threads, *isa; /* isa: NULL for the best that this CPU has */
 	uint32_t slots, world;
 };
 
 static char folder[FIXTURE_FOLDER_MAX], path[PATH_MAX];
 
-/* What the undisturbed feeds say: a hash of each section, and the samples of each epoch. */
+/* Recorded from the undisturbed feeds: a hash of each section, and the samples of each epoch. */
 static uint64_t known[DELIVERIES][EPOCHS][SAMPLES][COPIES][SECTIONS_MAX];
 static uint64_t orders[COPIES][EPOCHS][SAMPLES * COPIES]; /* [repeats - 1] */
 
@@ -66,7 +69,7 @@ static uint64_t section_hash(struct feed *feed, const struct feed_batch *batch, 
 	return XXH3_64bits_withSeed(value, size, size);
 }
 
-/* The samples of one global batch, a part of which each rank has. */
+/* A range of an epoch's positions: a global batch, or one rank's part of it. */
 struct global_batch {
 	uint64_t first; /* position in the epoch */
 	uint32_t count;
@@ -85,7 +88,7 @@ static uint64_t batches_of_epoch(uint32_t repeats)
 	return ((uint64_t)SAMPLES * repeats + GLOBAL - 1) / GLOBAL;
 }
 
-/* The part of a rank: as even as possible, and lower ranks have one more. */
+/* Returns a rank's part. Parts are as equal as possible; lower ranks get one more. */
 static struct global_batch part_of(struct global_batch all, uint32_t rank, uint32_t world)
 {
 	uint32_t least = all.count / world, more = all.count % world;
@@ -94,7 +97,7 @@ static struct global_batch part_of(struct global_batch all, uint32_t rank, uint3
 				     least + (rank < more)};
 }
 
-/* Compares what a batch says of sample i with what is known, or learns it. */
+/* Compares each section of sample i with the recorded one, or records it. */
 static void check_sample(struct feed *feed, const struct feed_batch *batch, uint32_t i,
 			 uint32_t copy, bool learn)
 {
@@ -117,7 +120,7 @@ static void check_sample(struct feed *feed, const struct feed_batch *batch, uint
 	}
 }
 
-/* Checks a batch that is this part of a global batch. */
+/* Checks a batch that contains this part of a global batch. */
 static void check_batch(struct feed *feed, const struct feed_batch *batch, uint32_t repeats,
 			struct global_batch all, struct global_batch part, bool learn)
 {
@@ -159,7 +162,7 @@ static void next_position(struct position *position, uint32_t repeats)
 		*position = (struct position){position->epoch + 1, 0};
 }
 
-/* Returns once another worker serves this user. */
+/* Kills the worker; returns once another one serves this user. */
 static void replace_worker(const struct fixture *fixture)
 {
 	const pid_t pid = fixture_worker(fixture);
@@ -169,9 +172,9 @@ static void replace_worker(const struct fixture *fixture)
 }
 
 /*
- * Takes a rank's parts of `batches` global batches from a position on. With `kill_worker`, ends the
- * worker after the first of them: the slots may have those that follow, and what comes behind them
- * is from the next worker. Returns the position that the feed says.
+ * Takes one rank's parts of `batches` global batches from position `from` on. With `kill_worker`,
+ * kills the worker after the first one: batches already in slots are still delivered, and the next
+ * worker makes the following ones. Returns the feed's final position.
  */
 static struct position take_rank(struct fixture *fixture, const struct setting *setting,
 				 uint32_t rank, uint32_t repeats, struct position from,
@@ -213,7 +216,7 @@ static struct position take_rank(struct fixture *fixture, const struct setting *
 	return at;
 }
 
-/* Takes what all ranks have of `batches` global batches; returns the position behind them. */
+/* Takes the parts of all ranks of `batches` global batches. Returns the position after them. */
 static struct position take(struct fixture *fixture, const struct setting *setting,
 			    uint32_t repeats, struct position from, unsigned batches,
 			    bool kill_worker)
@@ -232,7 +235,7 @@ static struct position take(struct fixture *fixture, const struct setting *setti
 	return behind;
 }
 
-/* Learns all epochs from one feed. */
+/* Records all epochs from one feed. */
 static void learn(struct fixture *fixture, uint32_t repeats)
 {
 	struct feed_options options = options_of(fixture);
@@ -252,7 +255,7 @@ static void learn(struct fixture *fixture, uint32_t repeats)
 	feed_close(feed);
 }
 
-/* Lists what is delivered. Values in the frame of a further image need it. */
+/* Lists the values of a delivery. Values that refer to a further image require that image. */
 static void list_values(uint32_t delivery)
 {
 	static const char *const further[] = {"right", "twin", "alone", "cxcywh"};
@@ -266,7 +269,7 @@ static void list_values(uint32_t delivery)
 	}
 }
 
-/* Returns the fixture; writes the dataset and learns what it says, once. */
+/* Returns the fixture. The first call writes the dataset and records its values. */
 static struct fixture *prepare(void **state)
 {
 	static bool done;
@@ -288,7 +291,7 @@ static struct fixture *prepare(void **state)
 	return *state;
 }
 
-/* The values are no constants: copies and epochs differ where the pipeline draws. */
+/* Copies and epochs differ where the pipeline is random, so the comparisons are meaningful. */
 TEST(draws_differ)
 {
 	struct feed_section section;
@@ -315,7 +318,7 @@ TEST(draws_differ)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Goes on where the feeds before were, at another world size, and so once more. */
+/* Continues twice from the position of the previous feeds, each time with another setting. */
 static void resume_twice(struct fixture *fixture, const struct setting settings[3],
 			 uint32_t repeats, struct position at, unsigned batches)
 {
@@ -333,14 +336,17 @@ TEST(two_resumes_at_other_world_sizes)
 		{{"5", "LOADERD_ISA=c", 3, 3}, {"1", NULL, 2, 2}, {"2", "LOADERD_ISA=avx2", 3, 1}},
 	};
 	struct fixture *fixture = prepare(state);
-	/* These go beyond the end of an epoch, of whose last batch not all ranks have a part. */
+	/*
+	 * These runs cross the end of an epoch, whose last batch is too small to give every rank a
+	 * part.
+	 */
 	for (current = DELIVERIES; current-- > 0;) {
 		resume_twice(fixture, settings[0], 1, (struct position){0, 0}, 4);
 		resume_twice(fixture, settings[1], COPIES, (struct position){1, 4}, 4);
 	}
 }
 
-/* Each batch of an epoch, the last one and its end included, is a place to go on. */
+/* Ranks can resume at each batch of an epoch, including the last one, and at its end. */
 TEST(ranks_resume_at_every_batch)
 {
 	static const struct setting setting = {"2", NULL, 2, 3};
@@ -351,7 +357,7 @@ TEST(ranks_resume_at_every_batch)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Invariant I9: what a batch says of a sample is what a batch of this sample alone says. */
+/* A sample has the same values in a batch of one as in a larger batch. */
 TEST(batches_of_one_say_the_same)
 {
 	struct fixture *fixture = prepare(state);
@@ -372,8 +378,8 @@ TEST(batches_of_one_say_the_same)
 }
 
 /*
- * Invariants I1 and I10: images are the same without the other values, and with fields, for which
- * clients use the protocol before.
+ * Images are the same without other values, and with fields, for which clients use the previous
+ * version of the protocol.
  */
 TEST(images_alone_are_the_same)
 {
@@ -407,7 +413,10 @@ TEST(images_alone_are_the_same)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Batches that a client lists have the bytes of the order's, each duplicate those of a copy. */
+/*
+ * In batches that the client lists, samples have the bytes of an ordered feed, and duplicates those
+ * of the sample's copies.
+ */
 TEST(wanted_samples_are_the_same)
 {
 	static const uint64_t lists[2][5] = {{7, 3, 7, 49, 3}, {0, 0, 7, 1, 2}};

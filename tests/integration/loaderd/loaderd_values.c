@@ -1,7 +1,7 @@
 /*
- * Values of the schema from file to client, in rings of version 2: every sample's own, whole, in
- * each batch, however it is made and wherever a feed is resumed. A dataset without a schema has its
- * fields as values.
+ * Values of the schema from file to client, in rings of version 2: each sample gets its own values,
+ * whole, for any number of threads and after resuming at any batch. In a dataset without a schema,
+ * the fields are the values.
  */
 #include "format/layout.h"
 #include "format/packimg.h"
@@ -21,7 +21,7 @@ enum {
 	LONG = 37, /* the sample with the longest caption */
 	LONG_SIZE = 500,
 	VALUE_MAX = LONG_SIZE,
-	NUMBERS = 50, /* further fields of numbers */
+	NUMBERS = 50, /* number of further fields, of numbers */
 };
 
 enum { CAPTION, BLOB, NOTE, RARE, COUNT, HALF, FIELDS };
@@ -34,7 +34,7 @@ static const enum packimg_field_type types[FIELDS] = {PACKIMG_FIELD_TEXT,  PACKI
 static char folder[FIXTURE_FOLDER_MAX];
 
 /*
- * Writes the bytes of sample i in a field to text; returns their number, or -1 if the value is
+ * Writes the bytes of sample i in a field to text. Returns their number; -1 if the value is
  * missing. FIELDS stands for the source name.
  */
 static int value_of(uint32_t field, uint64_t i, char *text)
@@ -71,7 +71,7 @@ static struct packimg_value stored_value(uint32_t field, uint64_t i, char *text)
 	return value;
 }
 
-/* Writes a dataset of raw images whose pixels all are the sample's number. */
+/* Writes a dataset of raw images; every byte of an image is the sample's number. */
 static const char *dataset(const char *name, uint32_t numbers)
 {
 	static char path[PATH_MAX], text[VALUE_MAX + 1], source[64];
@@ -106,7 +106,7 @@ static const char *dataset(const char *name, uint32_t numbers)
 	return path;
 }
 
-/* Writes a dataset of one sample with one field, which has the file's name. */
+/* Writes a dataset of one sample with one field. The file has the field's name. */
 static const char *dataset_of_one(const char *name, enum packimg_field_type type,
 				  const struct packimg_value *value)
 {
@@ -148,7 +148,7 @@ static void refused(const struct feed_options *options, int expected, const char
 		fail_msg("expected %d and \"%s\", got %d and \"%s\"", expected, part, r, error);
 }
 
-/* Checks the value of sample i of a batch, and returns the flags that it gives. */
+/* Checks the value of sample i of a batch, and returns its expected flags. */
 static unsigned check_value(struct feed *feed, const struct feed_batch *batch, uint32_t field,
 			    uint32_t i)
 {
@@ -199,7 +199,7 @@ static unsigned check_feed(const struct feed_options *options)
 	return samples;
 }
 
-/* Adds everything that a batch says of its samples to the hash, sample by sample. */
+/* Adds all sections of a batch to the hash, sample by sample. */
 static void hash_samples(XXH3_state_t *state, struct feed *feed, const struct feed_batch *batch)
 {
 	struct feed_info info = {.size = sizeof(info)};
@@ -220,7 +220,7 @@ static void hash_samples(XXH3_state_t *state, struct feed *feed, const struct fe
 		}
 }
 
-/* Hash of the samples of `batches` batches; the feed goes on with `again` instead if not NULL. */
+/* Returns a hash of the samples of the next `batches` batches. */
 static uint64_t hash_feed(struct feed *feed, unsigned batches)
 {
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -318,7 +318,7 @@ TEST(more_values_than_sixteen)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Invariant I9: what a batch says of a sample is what a batch of this sample alone says. */
+/* A sample has the same values in a batch of one as in a larger batch. */
 TEST(batches_of_one_say_the_same)
 {
 	struct fixture *fixture = *state;
@@ -330,7 +330,7 @@ TEST(batches_of_one_say_the_same)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Invariants I2 and I10: clients of the version before get the same images in the same order. */
+/* Clients of the previous protocol version get the same images in the same order. */
 TEST(version_three_has_the_same_images)
 {
 	struct fixture *fixture = *state;
@@ -384,7 +384,7 @@ TEST(threads_resuming_and_restarts_change_nothing)
 	uint64_t rest = hash_of(&options, BATCHES - FIRST);
 	assert_int_equal(fixture_stop(fixture, SIGKILL), SIGKILL);
 	fixture_start(fixture, NULL, "--threads", "3", NULL);
-	/* The same feed goes on at the next daemon. */
+	/* The open feed continues with the next daemon. */
 	assert_int_equal(hash_feed(feed, BATCHES - FIRST), rest);
 	feed_close(feed);
 	assert_int_equal(hash_of(&options, BATCHES - FIRST), rest);
@@ -393,7 +393,9 @@ TEST(threads_resuming_and_restarts_change_nothing)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* A value longer than its file records makes a bad sample; the others keep their own values. */
+/*
+ * A sample with a value longer than recorded in the file is bad; the others keep their own values.
+ */
 TEST(a_lie_about_the_longest_value)
 {
 	struct fixture *fixture = *state;
@@ -439,7 +441,7 @@ TEST(refusals)
 	options.field_count = 1;
 	refused(&options, -EINVAL, "values: not together with fields");
 	options.field_count = 0;
-	/* Every feed has these three. */
+	/* Every feed delivers these three values anyway. */
 	struct feed_info info = {.size = sizeof(info)};
 	struct feed *feed = fixture_open(&options);
 	feed_info(feed, &info);
@@ -448,7 +450,7 @@ TEST(refusals)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* The limit of a value can be raised beyond what a field of a ring of version 1 has room for. */
+/* The limit on values can be raised above the maximum of a field in a ring of version 1. */
 TEST(values_of_more_than_64_kib)
 {
 	static char text[70000];
@@ -483,7 +485,7 @@ TEST(values_of_more_than_64_kib)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* A field has numbers of 8 bytes, and a section those of the schema's element. */
+/* Fields have numbers of 8 bytes; sections have the schema's element type. */
 TEST(numbers_have_the_elements_of_the_schema)
 {
 	static const char *const numbers[] = {"half", "brain", "big"};
@@ -576,7 +578,7 @@ TEST(a_value_may_have_the_name_of_the_flags)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Values take the names of the sections that every feed has, and those that stand in for them. */
+/* Values may have the names of the sections that every feed has, and of their replacements. */
 TEST(values_may_have_any_names)
 {
 	static const char *const taken[] = {"image",      "label", "__label__", "sample",
@@ -667,7 +669,7 @@ TEST(unknown_lengths)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Opens a feed as a version that does not exist, and returns the error's field and code. */
+/* Versions other than the supported ones are refused. */
 TEST(other_versions_are_refused)
 {
 	struct fixture *fixture = *state;

@@ -200,7 +200,8 @@ TEST(a_dataset_ends_its_workers)
 
 /* Shared between parent and clients. */
 struct shared {
-	_Atomic bool over; /* kills have ended: clients stop after this epoch */
+	_Atomic bool over; /* set once the kills have ended: clients then stop after their current
+			      epoch */
 	_Atomic uint64_t batches[CLIENTS];
 	_Atomic uint64_t longest_ms[CLIENTS];
 	_Atomic uint64_t reconnects[CLIENTS];

@@ -115,7 +115,7 @@ def main():
             if "--onnxruntime" in sys.argv:
                 session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
                 results["onnxruntime"] = session.run(["logits"], {"images": images})[0]
-                # with another batch size than the graph's
+                # test another batch size than the graph's
                 results["onnxruntime, one image"] = np.concatenate([session.run(["logits"], {"images": images[i:i + 1]})[0] for i in range(len(images))])
             for name, logits in results.items():
                 error = np.abs(logits - wanted).max() / np.abs(wanted).max()
