@@ -1,10 +1,10 @@
-"""What tests of package loaderd share: the fake daemon of tests/unit/proto, named in $LOADERD, and what it delivers."""
+"""Helpers for tests of the package loaderd with the fake daemon of tests/unit/proto ($LOADERD), and the contents that it delivers."""
 
 import os
 
 import loaderd
 
-# where they are installed
+# optional packages
 try:
     import numpy
 except ImportError:
@@ -18,7 +18,7 @@ try:
 except ImportError:
     jax = None
 
-PATIENCE = 30  # s, for what takes no time but on a busy machine
+PATIENCE = 30  # s; limit for operations that take no time unless the machine is busy
 PIXELS = 4 * 6 * 3
 BATCHES = 10
 
@@ -28,7 +28,7 @@ def pixel(epoch, sample):
 
 
 def open_feed(script="plain", **options):
-    """A feed of batches of 8; the fake daemon's last batch is shorter by one unless it is dropped."""
+    """Opens a feed of batches of 8. The fake daemon's last batch of an epoch has 7 samples unless drop_last is set."""
     options.setdefault("batch_size", 8)
     if "last" not in options:
         options.setdefault("drop_last", True)
@@ -42,7 +42,7 @@ def expected_bytes(batch, size=8):
 
 
 def number(batch):
-    """Of a batch, counted through all epochs."""
+    """Returns the number of a batch, counted across epochs."""
     return batch.epoch * BATCHES + batch.index
 
 

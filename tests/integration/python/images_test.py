@@ -1,4 +1,4 @@
-"""What tests of the writer and of the converter share: images in files, folders of their own, packimg, and the libraries that are installed."""
+"""Helpers for tests of the writer and of the converter: image files, temporary folders, packimg, and optional libraries."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-# where they are installed
+# optional packages
 try:
     import numpy
 except ImportError:
@@ -19,12 +19,12 @@ except ImportError:
 
 
 def packimg(*arguments):
-    """Runs packimg ($PACKIMG); returns what it printed."""
+    """Runs packimg ($PACKIMG); returns its output."""
     return subprocess.run([os.environ["PACKIMG"], *map(str, arguments)], check=True, stdout=subprocess.PIPE).stdout.decode()
 
 
 def listed(path):
-    """The samples of a dataset."""
+    """Returns the samples of a dataset."""
     return [json.loads(line) for line in packimg("list", "--json", path).splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""What a batch of package loaderd holds, and how long: buffers, arrays, tensors."""
+"""Contents and lifetime of batches in the package loaderd: buffers, arrays, tensors."""
 
 import contextlib
 import ctypes
@@ -41,7 +41,7 @@ class Buffers(unittest.TestCase):
             open_feed("old", writable=True)
 
     def test_what_is_written(self):
-        """Stays in this process, and is gone with its batch: the ones behind it in the same slots are as they should be."""
+        """Writes to a batch are visible in this process only until the batch is released: later batches in the same slots are correct."""
         writers = [
             lambda batch: memoryview(batch.buffer("images")).cast("B").__setitem__(slice(None), b"x" * 8 * PIXELS),
             lambda batch: (ctypes.c_char * 8).from_buffer(batch.buffer("images"))[:].__len__(),
@@ -115,7 +115,7 @@ class Buffers(unittest.TestCase):
 
 
 class Holding(unittest.TestCase):
-    """A slot goes back when the last thing that looks into it dies, not before and not later."""
+    """A slot is released exactly when the last object that refers to it dies."""
 
     def hold_all(self, keep):
         with open_feed(timeout=PATIENCE) as feed:
@@ -125,7 +125,7 @@ class Holding(unittest.TestCase):
             with self.assertRaisesRegex(loaderd.NoFreeBatch, r"All 4 batches.*batch\.images, .* hold a batch.*labels, samples, .* hold none"):
                 feed.next()
             kept.pop(1)
-            for _ in range(20):  # through the one slot that is free
+            for _ in range(20):  # all of them use the one free slot
                 batch = feed.next()
                 self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
                 del batch
@@ -138,7 +138,7 @@ class Holding(unittest.TestCase):
 
     def test_batches(self):
         kept = self.hold_all(lambda batch: batch)
-        for batch in kept:  # after close() they still read
+        for batch in kept:  # they stay readable after close()
             self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
 
     def test_views(self):
@@ -163,7 +163,7 @@ class Holding(unittest.TestCase):
 
     @unittest.skipUnless(numpy, "no NumPy")
     def test_copies_hold_nothing(self):
-        """Labels, samples, flags and fields of more batches than there are slots."""
+        """Labels, samples, flags and fields, of more batches than there are slots."""
         with open_feed(timeout=PATIENCE, fields=["id", "text"]) as feed:
             kept = []
             for _ in range(3 * feed.slots):
@@ -229,7 +229,7 @@ class Holding(unittest.TestCase):
             thread = threading.Thread(target=work)
             thread.start()
             for _ in range(200):
-                filled.put(feed.next())  # the queue takes more than there are slots
+                filled.put(feed.next())  # the queue could take more batches than there are slots
             filled.put(None)
             thread.join()
         self.assertEqual(got, [True] * 200)
@@ -240,7 +240,7 @@ class Holding(unittest.TestCase):
                 try:
                     feed.next(PATIENCE)
                 except RuntimeError:
-                    pass  # the other thread was first
+                    pass  # the other thread already waits
                 except loaderd.DaemonGone:
                     return
 
@@ -249,7 +249,7 @@ class Holding(unittest.TestCase):
             thread = threading.Thread(target=wait)
             thread.start()
             with self.assertRaisesRegex(RuntimeError, "another thread"):
-                while True:  # until it waits
+                while True:  # until the other thread waits
                     with contextlib.suppress(loaderd.FeedTimeout):
                         feed.next(0)
                     time.sleep(0.001)
@@ -335,7 +335,7 @@ class Jax(unittest.TestCase):
                     self.assertEqual(numpy.asarray(array).tobytes(), expected_bytes(batch))
 
     def test_arrays_outlive_their_batch(self):
-        """JAX copies, or holds the batch: later batches do not get into an array that was made of an earlier one."""
+        """JAX copies the batch or holds it: later batches do not overwrite an array that was made from an earlier one."""
         with open_feed(timeout=PATIENCE) as feed:
             for make in (jax.numpy.asarray, jax.device_put, lambda batch: jax.numpy.asarray(batch.images), jax.dlpack.from_dlpack):
                 batch = next(feed)
@@ -346,7 +346,7 @@ class Jax(unittest.TestCase):
                 self.assertEqual(numpy.asarray(array).tobytes(), expected)
 
     def test_a_batch_made_before_jax(self):
-        """The import registers nothing, the next batch does."""
+        """JAX may be imported after the first batch: the next batch registers with it."""
         program = (
             "import sys, loaderd\n"
             "feed = loaderd.Feed('plain', daemon='private', batch_size=8)\n"

@@ -35,7 +35,7 @@ def running(pid):
 
 
 def kill_family(pid):
-    """A daemon with its worker, which may otherwise go on for a while."""
+    """Kills a daemon and its worker, which might otherwise continue for a while."""
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         children = [int(child) for child in file.read().split()]
     for process in (pid, *children):
@@ -44,7 +44,7 @@ def kill_family(pid):
 
 
 class Fields(unittest.TestCase):
-    """From a table to the batch."""
+    """Fields from a table to the batch."""
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -91,7 +91,7 @@ class Fields(unittest.TestCase):
 
 
 class MissingLabels(unittest.TestCase):
-    """Samples without a label in a dataset that has classes: one warning for each feed, where the loop is."""
+    """Samples without a label in a dataset with classes give one warning per feed, attributed to the line of the loop."""
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -131,7 +131,7 @@ class MissingLabels(unittest.TestCase):
         self.assertRegex(text, r"labels\.pimg: sample 6 has no label.*ignore_index=-1.*packimg info")
 
     def test_no_classes(self):
-        """Nobody expects labels."""
+        """Without classes, missing labels give no warning."""
         self.assertEqual(self.warned([""] * len(self.paths)), [])
 
 
@@ -167,7 +167,7 @@ class RealDaemon(unittest.TestCase):
         return hashlib.sha256(b"".join(sections)).hexdigest()
 
     def collect(self, count, **options):
-        """Of batches: samples, labels and images as bytes, one after the other."""
+        """Returns the samples of each batch, and the bytes of each image."""
         samples, images = [], []
         with self.open(**options) as feed:
             for _ in range(count):
@@ -179,10 +179,12 @@ class RealDaemon(unittest.TestCase):
         return samples, images
 
     def test_repeats(self):
-        """Each sample so often in its batch: at first as without, then otherwise; a position is a position, on ranks too."""
+        """With repeats, each sample occurs that often in its batch. Its first copy equals that of a feed without repeats, the others
+        differ. Positions have the same meaning, also on several ranks.
+        """
         with self.open(batch_size=4) as plain, self.open(batch_size=12, repeats=3) as feed:
             self.assertEqual(len(plain), len(feed))
-            batches = len(feed) + 2  # into the next epoch
+            batches = len(feed) + 2  # continues into the next epoch
         samples, images = self.collect(batches, batch_size=4)
         thrice, copies = self.collect(batches, batch_size=12, repeats=3)
         self.assertEqual(thrice, [batch * 3 for batch in samples])
@@ -214,7 +216,7 @@ class RealDaemon(unittest.TestCase):
         with self.open() as feed:
             undisturbed = [self.digest(feed.next()) for _ in range(60)]
         with loaderd.Daemon() as daemon, self.assertLogs("loaderd") as logs:
-            # Few slots: what is finished before the kill makes no other daemon necessary.
+            # Few slots, so that the batches finished before the kill do not make a reconnect unnecessary.
             feed = loaderd.Feed(
                 self.dataset, pipeline=PIPELINE, batch_size=16, shuffle=True, seed=3, timeout=60, socket=daemon.socket, slots=8,
                 drop_last=True,
@@ -304,14 +306,16 @@ class RealDaemon(unittest.TestCase):
             self.assertEqual(max(said for said, _ in taken), warned)
 
     def test_an_evaluation_sees_every_sample(self):
-        """Without an option, in batches that do not divide the dataset, and after a check that takes two of them."""
+        """By default, an epoch has every sample, also if the batch size does not divide the dataset, and after a loop that takes two
+        batches only.
+        """
         with loaderd.Feed(self.dataset, pipeline="resize(32x32)", batch_size=60, daemon="private") as feed:
             for epoch in range(2):
                 self.assertEqual([len(batch) for batch in itertools.islice(feed, 2)], [60, 60])
                 self.assertEqual([int(s) for batch in feed for s in memoryview(batch.buffer("samples"))], list(range(self.facts.samples)))
 
     def test_a_loop_left_early_changes_no_byte(self):
-        """The stream that is opened again delivers what the first would have."""
+        """After a loop that was left early, the reopened stream delivers the bytes of the first one."""
         with self.open(drop_last=False) as whole, self.open(drop_last=False) as feed:
             expected = [[self.digest(batch) for batch in whole] for _ in range(3)]
             for epoch, count in enumerate((5, 1, len(feed))):
@@ -323,7 +327,7 @@ class RealDaemon(unittest.TestCase):
         return loaderd.Feed(self.dataset, pipeline=PIPELINE, batch_size=16, seed=3, timeout=60, daemon="private", wanted=True, **options)
 
     def test_wanted(self):
-        """What is asked for, in that order; the bytes of a sample are those that an order has."""
+        """Delivers the requested samples in that order, with the bytes that they have in an ordered feed."""
         with self.open(epoch=2) as ordered:
             batch = next(ordered)
             samples, digest = memoryview(batch.buffer("samples")).tolist(), self.digest(batch)
@@ -388,7 +392,7 @@ class RealDaemon(unittest.TestCase):
             "batch = feed.next()\n"
             "print(feed.daemon.pid, flush=True)\n"
             "if os.fork() == 0:\n"
-            "    signal.pause()\n"  # inherits what it can, and lives on
+            "    signal.pause()\n"  # the child inherits all descriptors and stays alive
             "print(os.getpid(), flush=True)\n"
             "os.kill(os.getpid(), signal.SIGKILL)\n"
         )

@@ -1,4 +1,6 @@
-"""proto/python/examples: each packs its source with one command, trains, and has the targets that torchvision's transforms.v2 make."""
+"""proto/python/examples: each example packs its source with one command, trains, and gives the targets that torchvision's transforms.v2
+give.
+"""
 
 import hashlib
 import importlib
@@ -40,7 +42,7 @@ class Examples(unittest.TestCase):
         self.scenes = [sources.scene(number)[1] for number in range(SAMPLES)]
 
     def run_example(self, name, make_source):
-        """Packs and trains; returns the example's module and its targets of the first batch, in the order as stored."""
+        """Packs and trains. Returns the example's module, and its targets of the first batch in stored order."""
         example = importlib.import_module(name)
         packed = pathlib.Path(self.folder.name) / "train.pimg"
         example.pack(make_source(pathlib.Path(self.folder.name) / "source"), packed)
@@ -51,7 +53,7 @@ class Examples(unittest.TestCase):
             return example, example.targets(next(feed))
 
     def assert_rows_close(self, found, golden):
-        """Rows of coordinates, within 1e-4 of a pixel, since torchvision rounds elsewhere."""
+        """Compares coordinates to within 1e-4 of a pixel, because torchvision rounds at other places."""
         self.assertEqual(len(found), len(golden))
         if golden:
             numpy.testing.assert_allclose(found.numpy(), golden, rtol=0, atol=1e-4)

@@ -1,4 +1,4 @@
-"""How a feed of package loaderd fails, and what other processes and threads do to it."""
+"""Failures of a feed of the package loaderd, and effects of other processes and threads on it."""
 
 import copy
 import errno
@@ -70,7 +70,7 @@ class Failures(unittest.TestCase):
                 open_feed(options.pop("dataset", "plain"), **options)
 
     def test_errors_travel(self):
-        """To another process, and as the errors of the system do."""
+        """Errors can be pickled for another process, and are the corresponding OSErrors."""
         with self.assertRaises(FileNotFoundError) as caught:
             open_feed("missing")
         error = pickle.loads(pickle.dumps(caught.exception))
@@ -117,7 +117,9 @@ class Failures(unittest.TestCase):
             loaderd.Feed("x", daemon="maybe")
 
     def test_a_service_that_does_not_answer(self):
-        """Its socket is there, as its manager keeps it: without "system" a private daemon serves, and that is said."""
+        """A service manager keeps the socket, but nothing answers. Without daemon="system", a private daemon serves instead, and the log
+        says so.
+        """
         own = {"XDG_RUNTIME_DIR": tempfile.mkdtemp(), "LOADERD_SOCKET": ""}
         path = os.path.join(own["XDG_RUNTIME_DIR"], "loaderd.sock")
         self.addCleanup(shutil.rmtree, own["XDG_RUNTIME_DIR"])
@@ -248,7 +250,7 @@ class Processes(unittest.TestCase):
                     good = False
                 except loaderd.WrongProcess:
                     pass
-                held.clear()  # would give the parent's batches back
+                held.clear()  # would release the parent's batches
                 feed.close()
                 del feed
                 gc.collect()
@@ -264,7 +266,7 @@ class Processes(unittest.TestCase):
                 self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
 
     def test_a_fork_keeps_what_is_at_hand(self):
-        """Whatever the daemon writes to the slots afterwards."""
+        """The batches that a child inherits keep their contents, whatever the daemon writes to the slots later."""
         with open_feed(timeout=PATIENCE) as feed:
             changed, untouched = feed.next(), feed.next()
             memoryview(changed.buffer("images"))[2, 0, 0, 0] = 123

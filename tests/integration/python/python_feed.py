@@ -1,4 +1,4 @@
-"""Loops over a feed of package loaderd: epochs, restarts, resuming, where batches are delivered."""
+"""Loops over a feed of the package loaderd: epochs, restarts, resuming, and the position at which delivery begins."""
 
 import contextlib
 import itertools
@@ -28,7 +28,7 @@ class Iteration(unittest.TestCase):
             self.assertEqual(list(feed), [])
 
     def test_no_epochs(self):
-        """epoch_end=0 ends the feed before its first epoch, as epoch_end=1 does after it; None never does."""
+        """epoch_end=0 ends the feed before its first epoch, epoch_end=1 after it; without epoch_end it does not end."""
         with open_feed(epoch_end=0) as feed:
             self.assertEqual(list(feed), [])
             self.assertIsNone(feed.next())
@@ -36,7 +36,9 @@ class Iteration(unittest.TestCase):
             self.assertEqual([number(batch) for _ in range(2) for batch in feed], list(range(BATCHES)))
 
     def test_each_loop_begins_an_epoch(self):
-        """The first one where the feed was opened, every later one at a first batch, wherever the one before was left."""
+        """The first loop begins where the feed was opened, each later one with the first batch of an epoch, even if the previous loop was
+        left early.
+        """
         with open_feed(epoch=2, batch=6) as feed:
             self.assertEqual([number(b) for b in feed], [26, 27, 28, 29])
             for epoch in range(3, 8):
@@ -47,14 +49,14 @@ class Iteration(unittest.TestCase):
             self.assertEqual(feed.position, (9, 0))
 
     def test_short_validations(self):
-        """What Lightning does with a feed for validation: a few batches as a check, then whole epochs."""
+        """Lightning's use of a validation feed: a few batches as a check, then whole epochs."""
         with open_feed() as feed:
             self.assertEqual(len([next(batches) for batches in [iter(feed)] for _ in range(2)]), 2)
             for _ in range(3):
                 self.assertEqual([b.index for b in feed], list(range(BATCHES)))
 
     def test_an_iterator_that_takes_nothing(self):
-        """Begins nothing, and moves nothing."""
+        """Creating an iterator does not begin an epoch or change the position."""
         with open_feed(batch=3) as feed:
             iter(feed)
             self.assertEqual(list(itertools.islice(feed, 0)), [])
@@ -95,17 +97,17 @@ class Iteration(unittest.TestCase):
                 self.assertEqual([number(b) for b in itertools.islice(feed, 5)], [epoch * BATCHES + i for i in range(5)])
             feed.set_epoch(2)
             self.assertEqual(feed.state_dict()["epoch"], 2)
-            self.assertEqual(number(next(feed)), 20)  # single batches go there, too
+            self.assertEqual(number(next(feed)), 20)  # next() also uses the new epoch
             batches = iter(feed)
             self.assertEqual(number(next(batches)), 21)
-            feed.set_epoch(5)  # holds for the next loop
+            feed.set_epoch(5)  # applies to the next loop
             self.assertEqual(number(next(batches)), 22)
             self.assertEqual(number(next(iter(feed))), 50)
             with self.assertRaisesRegex(TypeError, "epoch: 1.5"):
                 feed.set_epoch(1.5)
 
     def test_set_epoch_after_resuming(self):
-        """A loop that sets its epoch each time keeps the batch at which it resumes."""
+        """A loop that calls set_epoch() for each epoch keeps the batch at which it resumes."""
         with open_feed() as feed:
             feed.set_epoch(4)
             self.assertEqual(sum(1 for _ in itertools.islice(feed, 6)), 6)
@@ -120,7 +122,7 @@ class Iteration(unittest.TestCase):
                     taken += map(number, feed)
                 self.assertEqual(taken, list(range(46, 70)))
                 feed.set_epoch(4)
-                self.assertEqual(number(next(iter(feed))), 40)  # it has been there
+                self.assertEqual(number(next(iter(feed))), 40)  # the resumed position was used once; now set_epoch() means the first batch
         with open_feed() as feed:
             feed.load_state_dict(state)
             feed.set_epoch(5)
@@ -128,14 +130,14 @@ class Iteration(unittest.TestCase):
             feed.load_state_dict(state)
             feed.set_epoch(5)
             iter(feed)
-            feed.set_epoch(4)  # it stands elsewhere by now
+            feed.set_epoch(4)  # the feed has moved, so the resumed position is gone
             self.assertEqual(number(next(iter(feed))), 40)
 
     def test_reset(self):
         with open_feed(epoch=1, batch=4) as feed:
             feed.reset()
             self.assertEqual(feed.position, (1, 0))
-            for _ in range(3):  # the same epoch each time, whole or not
+            for _ in range(3):  # the same epoch each time, whether it was complete or not
                 self.assertEqual([number(b) for b in feed], list(range(10, 20)))
                 feed.reset()
                 self.assertEqual(sum(1 for _ in itertools.islice(feed, 3)), 3)
@@ -143,7 +145,7 @@ class Iteration(unittest.TestCase):
             self.assertEqual([number(feed.next()) for _ in range(3)], [10, 11, 12])
 
     def test_the_last_epoch(self):
-        """Ends the feed, also for a loop that was left early."""
+        """After the last epoch the feed ends, even if a loop was left early."""
         with open_feed(epoch_end=2) as feed:
             feed.set_epoch(1)
             self.assertEqual(sum(1 for _ in itertools.islice(feed, 3)), 3)
@@ -175,7 +177,7 @@ class Iteration(unittest.TestCase):
             self.assertEqual(feed.reconnects, 1)
 
     def test_a_move_registers_the_new_memory(self):
-        """pin() holds for the feed, whichever memory it has."""
+        """pin() applies to the feed, and so to each new ring."""
         calls = []
 
         class Runtime:
@@ -205,7 +207,7 @@ class Iteration(unittest.TestCase):
             next(iter(feed))
 
     def test_a_loop_that_stops_at_the_last_batch(self):
-        """Whatever stops it, the next one has the next epoch."""
+        """A loop that stops at the last batch has finished its epoch, whatever construct ends it: the next loop has the next epoch."""
         loops = [
             lambda feed: [number(batch) for _, batch in zip(range(len(feed)), feed)],
             lambda feed: [number(batch) for batch in itertools.islice(feed, len(feed))],
@@ -232,7 +234,9 @@ class Iteration(unittest.TestCase):
                 next(newer)
 
     def test_any_use(self):
-        """Random ways of taking batches, of several feeds, some of which take over where another is: each has what a plain count says."""
+        """Takes batches from several feeds in random ways; some feeds continue at the position of another. Each delivers the batches that a
+        simple model predicts.
+        """
         for seed in range(12):
             draw = random.Random(seed)
             uses = [Use(open_feed()) for _ in range(3)]
@@ -270,7 +274,7 @@ class Iteration(unittest.TestCase):
 
 
 class Use:
-    """A feed, and what is expected of it: the number of the next batch, and whether a loop has taken one since the position was set."""
+    """A feed and its model: the number of the next batch, and whether a loop has taken a batch since the position was set."""
 
     def __init__(self, feed):
         self.feed, self.position, self.begun, self.last = feed, 0, False, None
@@ -286,7 +290,7 @@ class Use:
             if self.begun and self.position % BATCHES:
                 self.position += left
             begin, self.begun = self.position, False
-            count = min(count, BATCHES - begin % BATCHES)  # a loop ends with its epoch, and reads no batch that it does not give
+            count = min(count, BATCHES - begin % BATCHES)  # a loop ends with its epoch, and reads no batch beyond it
             if way == 2:
                 taken = [number(batch) for batch in itertools.islice(self.feed, count)]
             elif way == 3:
@@ -336,7 +340,7 @@ class Resuming(unittest.TestCase):
                 feed.load_state_dict(state)
             with self.assertRaisesRegex(loaderd.BadOption, "seed: .* 3"):
                 feed.load_state_dict({**state, "seed": 3})
-            self.assertEqual(feed.next().index, 0)  # nothing was touched
+            self.assertEqual(feed.next().index, 0)  # the failed call changed nothing
 
     def test_another_dataset(self):
         with open_feed() as feed:
@@ -346,7 +350,7 @@ class Resuming(unittest.TestCase):
             self.assertNotEqual(feed.uuid, state["uuid"])
             with self.assertRaisesRegex(loaderd.BadOption, f"{state['uuid']}; .*other, {feed.uuid}, .*strict=False"):
                 feed.load_state_dict(state)
-            self.assertEqual(feed.next().index, 0)  # nothing was touched
+            self.assertEqual(feed.next().index, 0)  # the failed call changed nothing
             feed.load_state_dict(state, strict=False)
             self.assertEqual(feed.next().index, 1)
         with open_feed("old") as feed:
@@ -359,7 +363,7 @@ class Resuming(unittest.TestCase):
 
 
 class Places(unittest.TestCase):
-    """One process of several: what a feed gives it, and that nothing happens unsaid."""
+    """A process of a group: the part that its feed gets, and the warnings about it."""
 
     LAUNCHERS = [
         dict(RANK="1", WORLD_SIZE="3"),
@@ -375,7 +379,7 @@ class Places(unittest.TestCase):
         dict(PMI_RANK="1", PMI_SIZE="3"),
         dict(JSM_NAMESPACE_RANK="1", JSM_NAMESPACE_SIZE="3"),
         dict(SLURM_PROCID="1", SLURM_STEP_NUM_TASKS="3"),
-        # torchrun and Lightning under srun, one for each machine
+        # torchrun and Lightning, started by srun once per machine
         dict(RANK="1", WORLD_SIZE="3", SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2"),
         dict(LOCAL_RANK="1", NODE_RANK="0", WORLD_SIZE="3", SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="1"),
     ]
@@ -383,7 +387,7 @@ class Places(unittest.TestCase):
         dict(), dict(RANK="0", WORLD_SIZE="1"), dict(SLURM_PROCID="0", SLURM_NTASKS="4"), dict(RANK="x", WORLD_SIZE="3"),
         dict(LOCAL_RANK="1", WORLD_SIZE="3"), dict(LOCAL_RANK="0", NODE_RANK="0", WORLD_SIZE="1"),
     ]  # fmt: skip
-    # Lightning on the second of several machines: how many ranks each has is known when the group is there.
+    # Lightning on the second of several machines: the number of ranks per machine is unknown until the process group exists.
     UNKNOWN = dict(LOCAL_RANK="1", NODE_RANK="1", WORLD_SIZE="4")
 
     def setUp(self):
@@ -394,7 +398,7 @@ class Places(unittest.TestCase):
 
     @staticmethod
     def group(rank, world):
-        """torch.distributed as it is once its group is there; None before."""
+        """Simulates torch.distributed with this process group; without one if rank is None."""
 
         class Torch:
             is_available = staticmethod(lambda: True)
@@ -404,7 +408,7 @@ class Places(unittest.TestCase):
         return mock.patch.dict(sys.modules, {"torch.distributed": Torch})
 
     def part(self, **options):
-        """(rank, world) of a feed, and how often it warns."""
+        """Returns (rank, world) of a feed, and the number of its warnings."""
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             with open_feed(**options) as feed:
@@ -465,14 +469,14 @@ class Places(unittest.TestCase):
 
             process_index, process_count = (lambda: 3), (lambda: 5)
 
-        # What has been initialized knows better than what a launcher has set.
+        # An initialized group takes precedence over a launcher's variables.
         for name, module, expected in (("torch.distributed", Torch, (2, 4, 1)), ("jax", Jax, (3, 5, 1))):
             with mock.patch.dict(sys.modules, {name: module}), mock.patch.dict(os.environ, self.LAUNCHERS[0]):
                 self.assertEqual(self.part(), expected)
 
     def test_ray(self):
         class Train:
-            """Raises outside of a worker."""
+            """Raises an error outside a worker."""
 
             worker = True
 
@@ -490,7 +494,9 @@ class Places(unittest.TestCase):
             self.assertEqual(self.part(), (0, 1, 0))
 
     def test_a_group_after_the_feed(self):
-        """The first batch decides: len(), the state and the batches are those of the rank."""
+        """If the process group is created after the feed, the first batch uses its rank: len(), the state and the batches are those of the
+        rank.
+        """
         for given in ("auto", None):
             with self.group(None, None), warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
@@ -501,7 +507,7 @@ class Places(unittest.TestCase):
                 warnings.simplefilter("always")
                 feed.set_epoch(3)
                 batch = next(iter(feed))
-                self.assertEqual((batch.epoch, batch.index), (3, 2))  # 4 batches of one rank are 2 of two
+                self.assertEqual((batch.epoch, batch.index), (3, 2))  # 4 batches of one rank are 2 batches of two ranks
                 self.assertEqual((feed._options["rank"], feed._options["world"]), (1, 2))
                 self.assertEqual(feed.state_dict()["world"], 2)
                 self.assertEqual([b.index for b in feed], list(range(BATCHES)))
@@ -513,7 +519,7 @@ class Places(unittest.TestCase):
             self.assertEqual(feed._options["world"], 2)
 
     def test_a_group_after_the_first_batch(self):
-        """Is no reason to go on with batches that another rank may have had."""
+        """A group created after the first batch is an error: the next batches could be those that another rank has had."""
         with self.group(None, None):
             feed = open_feed(rank="auto")
             batches = iter(feed)
@@ -543,7 +549,7 @@ class Places(unittest.TestCase):
         with open_feed(rank=0, world=1) as feed:
             next(feed)
             with self.group(1, 2):
-                next(feed)  # numbers mean what they say
+                next(feed)  # explicit numbers take precedence
 
     def test_a_rank_that_cannot_be_known_yet(self):
         with mock.patch.dict(os.environ, self.UNKNOWN):
@@ -556,14 +562,14 @@ class Places(unittest.TestCase):
                     self.assertEqual((feed._options["rank"], feed._options["world"]), (3, 4))
 
     def test_ranks_of_different_length(self):
-        """20 samples in batches of 2 on 3 ranks: two are left for the three."""
+        """20 samples in batches of 2 on 3 ranks: the last global batch has 2 samples for 3 ranks."""
         with self.assertWarnsRegex(loaderd.RankWarning, "ends with 2 samples for 3 ranks, so 1 of them get one batch less.*drop_last=True"):
             open_feed(batch_size=2, rank=2, world=3, drop_last=False).close()
         for options in (dict(batch_size=2, drop_last=True), dict(batch_size=8, drop_last=False), dict(batch_size=2, rank=0, world=1)):
             self.assertEqual(self.part(**{"rank": 2, "world": 3, "drop_last": False, **options})[2], 0)
 
     def test_the_check_of_each_batch_is_cheap(self):
-        """Against a batch's work of 100 us and more. The bound is ten times what a slow machine takes."""
+        """The check is cheap compared with the 100 us or more that a batch costs. The bound is ten times the time on a slow machine."""
         with open_feed(rank="auto") as feed, self.group(0, 1):
             next(feed)
             begin = time.process_time()
@@ -585,14 +591,14 @@ class Places(unittest.TestCase):
         with self.worker(0, 4):
             self.assertEqual(self.part(), (0, 4, 1))
             self.assertEqual(self.part(rank="auto"), (0, 4, 0))
-            self.assertEqual(self.part(rank=0, world=1), (0, 1, 1))  # the same for all
+            self.assertEqual(self.part(rank=0, world=1), (0, 1, 1))  # every worker gets the same batches
             self.assertEqual(self.part(rank=3, world=8), (3, 8, 0))
             with self.assertWarnsRegex(loaderd.RankWarning, "each of the 4 workers of a PyTorch DataLoader.*needs no DataLoader"):
                 open_feed().close()
         with self.worker(3, 4), mock.patch.dict(os.environ, self.LAUNCHERS[0]):
-            self.assertEqual(self.part(), (7, 12, 0))  # worker 0 has told it
+            self.assertEqual(self.part(), (7, 12, 0))  # worker 0 has already warned
         with self.worker(0, 1):
-            self.assertEqual(self.part(), (0, 1, 1))  # begins with epoch 0 each time, unless its worker persists
+            self.assertEqual(self.part(), (0, 1, 1))  # a worker that does not persist begins with epoch 0 each time
             self.assertEqual(self.part(rank=0, world=1), (0, 1, 0))
 
     @unittest.skipUnless(torch, "no PyTorch")

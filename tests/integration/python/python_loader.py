@@ -63,7 +63,7 @@ def expected(pipeline=PLAIN, epoch=0):
         return images.clone(), labels
 
 
-# What users' transforms do; here, since a spawned process imports them.
+# Transforms of users. They are defined at the top level, because a spawned process imports them.
 
 
 def brighter(image):
@@ -121,7 +121,7 @@ class Dataset(unittest.TestCase):
         self.assertTrue(torch.equal(several, images[[3, 49, 3]]) and torch.equal(theirs, labels[[3, 49, 3]]))
         samples = ds.__getitems__([5, 6])
         self.assertEqual([label for _, label in samples], labels[5:7].tolist())
-        self.assertEqual(len(list(ds)), 50)  # by IndexError
+        self.assertEqual(len(list(ds)), 50)  # ends with IndexError
 
     def test_facts(self):
         ds = dataset()
@@ -170,7 +170,7 @@ class Dataset(unittest.TestCase):
 
     def test_epochs(self):
         ds = dataset(RANDOM)
-        self.assertFalse(torch.equal(images_of([ds[[1, 2, 3, 4]]]), images_of([ds[[1, 2, 3, 4]]])))  # augmented anew
+        self.assertFalse(torch.equal(images_of([ds[[1, 2, 3, 4]]]), images_of([ds[[1, 2, 3, 4]]])))  # other augmentations in the next epoch
         ds.set_epoch(3)
         first = images_of([ds[[1, 2, 3, 4]]])
         self.assertTrue(torch.equal(first, images_of([ds[[1, 2, 3, 4]]])))
@@ -203,7 +203,7 @@ class Dataset(unittest.TestCase):
         for seed in (1, 1, 2):
             torch.manual_seed(seed)
             runs.append([images_of(augmented), images_of(augmented)])
-        self.assertFalse(torch.equal(*runs[0]))  # each epoch is augmented anew
+        self.assertFalse(torch.equal(*runs[0]))  # other augmentations in each epoch
         self.assertTrue(torch.equal(runs[0][0], runs[1][0]) and torch.equal(runs[0][1], runs[1][1]))
         self.assertFalse(torch.equal(runs[0][0], runs[2][0]))
 
@@ -302,7 +302,7 @@ class Loader(unittest.TestCase):
 
 
 class Shard:
-    """Every world-th list, or a part of each, as Accelerate's BatchSamplerShard takes them."""
+    """Takes every world-th list, or a part of each list, like Accelerate's BatchSamplerShard."""
 
     def __init__(self, batches, rank, world, split):
         self.batches, self.rank, self.world, self.split = batches, rank, world, split
@@ -320,7 +320,7 @@ class Shard:
 
 
 class Ahead(unittest.TestCase):
-    """Batches are asked for before they are needed."""
+    """Batches are requested before they are needed."""
 
     def prefetchers(self, ds):
         return [prefetcher for prefetcher in ds._prefetchers._all if prefetcher.owner is not None]
@@ -338,7 +338,7 @@ class Ahead(unittest.TestCase):
                         self.assertEqual(batch["sample"].tolist(), mine[i])
                         (prefetcher,) = self.prefetchers(ds)
                         following = mine[i + 1 :]
-                        if epoch + i > 0:  # the first list alone tells nothing
+                        if epoch + i > 0:  # after the first list, the pattern is still unknown
                             self.assertEqual([list(wanted.samples) for wanted in prefetcher._wanted], following[: prefetcher.feed.slots + 1])
 
     def test_feeds_are_reused(self):
@@ -354,7 +354,9 @@ class Ahead(unittest.TestCase):
         self.assertEqual(len(self.prefetchers(ds)), 2)
 
     def test_an_iterator_ends_with_its_last_reference(self):
-        """So a loop that was left early gives its feed back at once, without the garbage collector."""
+        """An iterator dies with its last reference, so that a loop that was left early frees its feed at once, without the garbage
+        collector.
+        """
         for shuffle in (False, "daemon"):
             train = loaderd.DataLoader(dataset(), batch_size=8, shuffle=shuffle)
             gc.collect()
@@ -393,7 +395,7 @@ class Ahead(unittest.TestCase):
 
 class Transform(unittest.TestCase):
     def each(self, **options):
-        """Loaders that run transforms in threads and in processes."""
+        """Yields loaders that run transforms in threads and in processes."""
         for processes, workers in itertools.product((False, True), (1, 3)):
             with self.subTest(processes=processes, workers=workers):
                 ds = dataset(transform_processes=processes, transform_workers=workers, **options)
@@ -460,7 +462,7 @@ class Transform(unittest.TestCase):
             next(iter(loaderd.DataLoader(ds, batch_size=8)))
 
     def test_a_loop_that_was_left(self):
-        """The transforms of batches that nobody takes are not run, and a program that ends does not wait for them."""
+        """Transforms of batches that are not taken do not run, and the end of the program does not wait for them."""
         begun, go_on = threading.Event(), threading.Event()
         ran = []
 
@@ -478,7 +480,7 @@ class Transform(unittest.TestCase):
             iterator = iter(loader)
             self.assertEqual(next(iterator)["sample"].tolist(), list(range(8)))
             if begun.wait(1):
-                break  # else the next batch had not arrived, and would be transformed at the next request
+                break  # otherwise the next batch had not arrived yet; its transforms would start with the next request
         (job,) = [job for prefetcher in ds._prefetchers._all for _, job in prefetcher._jobs]
         del iterator
         go_on.set()

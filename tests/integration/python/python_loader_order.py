@@ -1,4 +1,4 @@
-"""DataLoader against torch's own: equal sequences of sample numbers, from equal generators. Skipped (77) without PyTorch."""
+"""DataLoader compared with torch's: the same sequences of sample numbers from the same generators. Skipped (77) without PyTorch."""
 
 import itertools
 import os
@@ -19,7 +19,7 @@ import loaderd
 
 FOLDER = tempfile.TemporaryDirectory()
 PACKED = os.path.join(FOLDER.name, "train.pimg")
-PIPELINE = "resize(8x8)"  # nothing random, so that a sample's number follows from its pixels
+PIPELINE = "resize(8x8)"  # no random step, so that the pixels identify the sample
 DRAWS = 6  # positions to stop or resume at, for each case
 
 
@@ -42,7 +42,7 @@ def tearDownModule():
 
 
 class Numbers(data.Dataset):
-    """A dataset of its own sample numbers, for torch's loader."""
+    """A dataset of its sample numbers, for torch's loader."""
 
     def __len__(self):
         return SAMPLES
@@ -59,11 +59,11 @@ class Endless:
 
     def __iter__(self):
         while True:
-            yield from torch.randperm(SAMPLES, generator=self.generator)[:30]  # tensors, as some samplers yield
+            yield from torch.randperm(SAMPLES, generator=self.generator)[:30]  # tensors, which some samplers yield
 
 
 def numbers(batch):
-    """The sample numbers of a batch of either loader, as a list; one number as itself."""
+    """Returns the sample numbers of a batch of either loader as a list; a single number as itself."""
     if isinstance(batch, dict):
         images, samples = batch["image"], batch["sample"]
         if images.dim() == 3:
@@ -78,7 +78,7 @@ def subset(dataset):
     return data.Subset(data.Subset(dataset, range(3, SAMPLES)), torch.randperm(20, generator=torch.Generator().manual_seed(4)).tolist())
 
 
-# Cases: the arguments of a loader, made from a dataset and a generator.
+# Cases: each makes the arguments of a loader from a dataset and a generator.
 CASES = {
     "plain": lambda d, g: dict(batch_size=4),
     "default size": lambda d, g: dict(),
@@ -105,8 +105,8 @@ CASES = {
     "no batches": lambda d, g: dict(batch_size=None, shuffle=True, generator=g),
     "lists from a sampler": lambda d, g: dict(batch_size=None, sampler=[[1, 2], [3, 4, 5]]),
 }
-# Samplers that draw as they go. When they are read ahead, a loop that is left early finds the generator in another state than with torch's
-# loader without workers; torch's loader with workers reads ahead, too.
+# Samplers that draw while they are read. We read them ahead, so after a loop that was left early, the generator has another state than with
+# torch's loader without workers; torch's loader with workers reads ahead too.
 DRAWS_AHEAD = {"replacement", "many"}
 
 
@@ -129,7 +129,7 @@ def whole(loader):
 
 
 def breaks(at):
-    """A loop that is left after `at` batches, between whole ones."""
+    """Returns a function that runs a whole loop, one that is left after `at` batches, and another whole one."""
 
     def run(loader):
         result = [taken(loader)]
@@ -302,7 +302,7 @@ class Resume(unittest.TestCase):
         loader.set_epoch(5)
         self.assertEqual(taken(other), taken(loader))
         other.load_state_dict(loader.state_dict())
-        other.set_epoch(5)  # the epoch that is over
+        other.set_epoch(5)  # an epoch that is already complete
         self.assertEqual(taken(other), [])
         other.set_epoch(4)
         self.assertEqual(taken(other), begin + rest)
@@ -328,7 +328,7 @@ class DaemonOrder(unittest.TestCase):
             expected = [[batch.samples.tolist() for batch in feed] for _ in range(3)]
         self.assertEqual(len(loader), len(expected[0]))
         self.assertEqual(taken(loader), expected[0])
-        taken(itertools.islice(loader, 3))  # left early, which does not shift the next
+        taken(itertools.islice(loader, 3))  # left early; the next loop still begins a new epoch
         self.assertEqual(taken(loader), expected[2])
         loader.set_epoch(1)
         self.assertEqual([(numbers(a), numbers(b)) for a, b in zip(loader, loader)], list(zip(expected[1], expected[2])))

@@ -1,4 +1,4 @@
-"""loaderd.pipelines() against the daemon ($LOADERD): it takes what the list allows, and refuses numbers beyond the bounds."""
+"""loaderd.pipelines() compared with the daemon ($LOADERD): the daemon accepts what the list allows, and refuses numbers beyond its bounds."""
 
 import os
 import subprocess
@@ -11,15 +11,15 @@ import loaderd
 SAMPLES = {"N": "3", "N or WxH": "3", "N, WxH or a schedule": "8", "N or LOW:HIGH": "0.2:0.3"}
 
 
-# what a pipeline needs behind these steps: numbers, and samples of one size
+# steps that must follow these
 _NEEDED_AFTER = {"normalize": " to(f32)", "random_zoom_out": " resize(16x16)", "random_iou_crop": " resize(16x16)"}
 
 
-# what a feed delivers for these steps
+# values that must be requested with these steps
 _VALUES = {"clamp_boxes": "boxes", "sanitize_boxes": "boxes", "random_iou_crop": "boxes", "fill": "depth", "filter": "depth"}
-# the name before these steps
+# value to which these steps must apply
 _NAMED = {"fill": "depth: ", "filter": "depth: "}
-# the elements that masks may have, and images not
+# elements of masks that images cannot have
 _ELEMENTS = ("u16", "i16", "i32", "i64")
 
 _SCHEMA = """
@@ -31,7 +31,7 @@ _SCHEMA = """
 
 
 def call(step, **given):
-    """The step with these arguments, and whatever else it requires."""
+    """Returns the step with these arguments, and everything else that it requires."""
     for argument in step.arguments:
         if argument.required and argument.name not in given:
             given[argument.name] = SAMPLES[argument.form] if argument.form else argument.words[0]

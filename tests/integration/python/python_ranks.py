@@ -1,6 +1,7 @@
-"""Several processes that share an epoch with the real daemon ($LOADERD): each sample once, whether a feed is made before or after the group.
+"""Several processes that share an epoch with the real daemon ($LOADERD): each sample once, whether its feed is created before
+or after the process group.
 
-Images are drawn by $SHAPES and packed by $PACKIMG. Each rank is a process that runs this file with what it has to do.
+Images are drawn by $SHAPES and packed by $PACKIMG. Each rank is a process that runs this file with the name of a task.
 """
 
 import contextlib
@@ -24,9 +25,9 @@ HAVE_TORCH = importlib.util.find_spec("torch") is not None
 HAVE_JAX = importlib.util.find_spec("jax") is not None
 HAVE_DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
 HAVE_RAY = importlib.util.find_spec("ray") is not None and importlib.util.find_spec("ray.train") is not None
-PATIENCE = 240  # s, for processes that import PyTorch or JAX on a busy machine
+PATIENCE = 240  # s; for processes that import PyTorch or JAX on a busy machine
 WORLD = 2
-# Of each launcher, the variables of rank {rank} of 2 on one machine.
+# Variables that each launcher sets for rank {rank} of 2 on one machine.
 LAUNCHERS = {
     "torchrun, Accelerate": {"RANK": "{rank}", "WORLD_SIZE": "2", "LOCAL_RANK": "{rank}", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"},
     "DeepSpeed": {"RANK": "{rank}", "WORLD_SIZE": "2", "LOCAL_RANK": "{rank}", "LOCAL_SIZE": "2", "CROSS_RANK": "0", "CROSS_SIZE": "1"},
@@ -51,7 +52,7 @@ def samples_of(batches):
 
 
 def join(group, rank):
-    """Makes this process a rank of the group at that address: "torch:FILE" or "jax:HOST:PORT"."""
+    """Makes this process a rank of the group "torch:FILE" or "jax:HOST:PORT"."""
     kind, _, where = group.partition(":")
     if kind == "torch":
         import torch.distributed
@@ -59,7 +60,7 @@ def join(group, rank):
         if where:
             torch.distributed.init_process_group("gloo", init_method=f"file://{where}", rank=rank, world_size=WORLD)
         else:
-            torch.distributed.init_process_group("gloo")  # by torchrun
+            torch.distributed.init_process_group("gloo")  # torchrun has set the variables
     else:
         import jax
 
@@ -67,7 +68,7 @@ def join(group, rank):
 
 
 def before(path, group, rank):
-    """A feed that is made first, as with Lightning, whose group is there in fit() only."""
+    """Opens the feed before the group exists, as with Lightning, which creates the group in fit()."""
     feed = open_feed(path)
     join(group, rank)
     return [samples_of(feed) for _ in range(2)]
@@ -80,7 +81,7 @@ def after(path, group, rank):
 
 
 def no_rank(path, group, rank):
-    """Without rank="auto": the same, and a warning."""
+    """Omits rank="auto": the batches are the same, with a warning."""
     feed = open_feed(path, rank=None)
     join(group, rank)
     with warnings.catch_warnings(record=True) as said:
@@ -91,7 +92,7 @@ def no_rank(path, group, rank):
 
 
 def too_late(path, group, rank):
-    """A batch that was taken first: the next is an error, in both ranks."""
+    """Takes a batch before the group exists: the next batch is an error, on both ranks."""
     feed = open_feed(path)
     next(iter(feed))
     join(group, rank)
@@ -106,7 +107,7 @@ def too_late(path, group, rank):
 
 
 def loaded(path):
-    """A feed with the state that one process has saved after 4 batches."""
+    """Returns a feed with a state that a single process saved after 4 batches."""
     with open_feed(path, rank=0, world=1) as one:
         for _ in range(4):
             next(one)
@@ -117,7 +118,7 @@ def loaded(path):
 
 
 def resumed(path, group, rank):
-    """From a state that is loaded before the group is there."""
+    """Loads a state before the group exists."""
     feed = loaded(path)
     join(group, rank)
     feed.set_epoch(0)
@@ -129,12 +130,12 @@ def launched(path, group, rank):
 
 
 def launched_again(path, group, rank):
-    """From a state, as a job that a launcher starts once more."""
+    """Loads a state, like a job that a launcher restarts."""
     return [samples_of(feed) for feed in [loaded(path)] for _ in range(2)]
 
 
 def by_ray(path, group, rank):
-    """Has Ray Train start the ranks, by the trainer of that name, which do tasks and write the samples into a folder: "TRAINER:FOLDER:TASK,..."."""
+    """Lets Ray Train start the ranks. group is "TRAINER:FOLDER:TASK,...": the ranks run these tasks and write their results to the folder."""
     import ray
     import ray.train
     import ray.train.torch
@@ -143,7 +144,7 @@ def by_ray(path, group, rank):
     kind, folder, tasks = group.split(":")
     trainers = {"torch": ray.train.torch.TorchTrainer, "plain": ray.train.v2.api.data_parallel_trainer.DataParallelTrainer}
 
-    todo = {name: globals()[name] for name in tasks.split(",")}  # Ray sends a worker the functions that `work` refers to
+    todo = {name: globals()[name] for name in tasks.split(",")}  # Ray pickles the functions that `work` refers to
 
     def work():
         place = ray.train.get_context().get_world_rank()
@@ -159,7 +160,9 @@ def by_ray(path, group, rank):
 
 @contextlib.contextmanager
 def slurm(folder):
-    """A Slurm cluster of this machine alone, whose key lies in `folder`, so that no other user can start jobs; gives the environment of srun."""
+    """Runs a Slurm cluster of this machine only. Its key is in `folder`, so that no other user can start jobs. Yields the environment for
+    srun.
+    """
     name, ports = os.uname().nodename.partition(".")[0], []
     for _ in range(2):
         with socket.socket() as free:
@@ -192,7 +195,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """)
     with open(os.open(f"{folder}/munge.key", os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
         file.write(os.urandom(128))
-    # --force: munged objects to a socket that other users cannot reach
+    # --force: munged accepts a socket that other users cannot reach
     munged = ["munged", "--foreground", "--force", *(f"--{name}-file={folder}/munge.{name}" for name in ("key", "log", "pid", "seed"))]
     environment = {**os.environ, "SLURM_CONF": configuration}
     with contextlib.ExitStack() as stack:
@@ -223,7 +226,7 @@ class Ranks(unittest.TestCase):
         )  # fmt: skip
 
     def collect(self, processes):
-        """Epochs of ranks: lists of sample numbers."""
+        """Returns the epochs of each rank, as lists of sample numbers."""
         said = []
         for process in processes:
             with process:
@@ -232,7 +235,7 @@ class Ranks(unittest.TestCase):
         return [json.loads(line) for text in said for line in text.splitlines() if line.startswith("[[")]
 
     def check(self, ranks, left=None):
-        """Each sample once an epoch; no rank has all; `left` is what is left of the first epoch."""
+        """Checks that an epoch has each sample once, and no rank has all. left: number of samples left in the first epoch."""
         self.assertEqual(len(ranks), WORLD)
         for epoch in range(2):
             parts = [rank[epoch] for rank in ranks]
@@ -248,7 +251,7 @@ class Ranks(unittest.TestCase):
             self.check(self.collect([self.start(task, f"torch:{folder}/group", rank) for rank in range(WORLD)]), left)
 
     def launch(self, *command, environment=None):
-        """Has a launcher start the ranks, and start them again from a state."""
+        """Lets a launcher start the ranks, then restart them from a state."""
         for task, left in (("launched", None), ("launched_again", self.samples - 4 * 16)):
             process = subprocess.Popen(
                 [*command, __file__, task, self.path, "", "0"], stdout=subprocess.PIPE, text=True, env=environment or os.environ
@@ -312,7 +315,7 @@ class Ranks(unittest.TestCase):
 
     @unittest.skipUnless(HAVE_TORCH and importlib.metadata.version("torch") >= "2", "no PyTorch whose torchrun runs with this Python")
     def test_torchrun(self):
-        """The launcher itself, with a feed made before the group and one made after it."""
+        """Uses the launcher itself; the feed is created before or after the group."""
         for task in ("before", "after"):
             process = subprocess.Popen(
                 [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(WORLD), __file__, task, self.path,
@@ -334,7 +337,7 @@ class Ranks(unittest.TestCase):
 
 if __name__ == "__main__":
     if len(sys.argv) == 5:
-        # One write, so that the lines of ranks with one standard output stay whole.
+        # One write, so that lines of ranks that share standard output stay whole.
         os.write(1, (json.dumps(globals()[sys.argv[1]](sys.argv[2], sys.argv[3], int(sys.argv[4]))) + "\n").encode())
     else:
         unittest.main()

@@ -1,4 +1,6 @@
-"""The public names as a user's type checker sees them: mypy --strict, and what each is. Run by python_types.py, never executed."""
+"""The public names as a user's type checker sees them: with mypy --strict, and with the expected types. Checked by python_types.py, never
+executed.
+"""
 
 import os
 from pathlib import Path
@@ -139,7 +141,7 @@ def errors() -> None:
 
 
 def mistakes(feed: Feed) -> None:
-    """Each is one for the checker: an ignore that nothing needs is an error, too."""
+    """Each line must be an error for the checker; an unnecessary ignore is an error too."""
     Feed("x.pimg", batch_size="8")  # type: ignore[arg-type]
     Feed("x.pimg", rank="all")  # type: ignore[arg-type]
     Daemon(settings={"io.mode": 1.5})  # type: ignore[dict-item]

@@ -1,4 +1,4 @@
-"""mypy --strict over the package in $PYTHONPATH and over python_typed.py, its user. Skipped (77) without mypy."""
+"""mypy --strict on the package in $PYTHONPATH and on python_typed.py, which uses it. Skipped (77) without mypy."""
 
 import importlib.util
 import os
@@ -17,7 +17,7 @@ follow_imports = skip
 ignore_missing_imports = True
 """
 
-# This interpreter's, which knows of this one's NumPy, or a program with its own.
+# Prefer mypy of this interpreter, which finds its NumPy; otherwise use the program mypy.
 checker = [sys.executable, "-m", "mypy"]
 if importlib.util.find_spec("mypy") is None or importlib.util.find_spec("numpy") is None:
     checker = [shutil.which("mypy") or ""]
@@ -32,7 +32,7 @@ import loaderd  # noqa: E402
 
 public = set(loaderd.__all__) | {"__version__"}
 told = set(re.findall(r"\w+", user.read_text()))
-resolved = vars(loaderd)  # without the names that need PyTorch, which python_typed.py tells of
+resolved = vars(loaderd)  # lacks the names that need PyTorch, which python_typed.py covers
 family = {name for name in public if isinstance(resolved.get(name), type) and issubclass(resolved[name], Exception)}
 untold = public - family - told
 if untold:

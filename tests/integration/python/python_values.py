@@ -1,4 +1,4 @@
-"""Values of the schema in Python, from a table that packimg converts: Feed(values=...), Batch and Ragged, with the daemon ($LOADERD)."""
+"""Values of the schema in Python, with the daemon ($LOADERD) and a table that packimg converts: Feed(values=...), Batch and Ragged."""
 
 import contextlib
 import csv
@@ -59,7 +59,7 @@ class Values(unittest.TestCase):
             self.assertEqual(sum(warning.category is loaderd.LabelWarning for warning in given), count, values)
 
     def test_values_may_have_the_names_of_the_labels(self):
-        """A section that every feed has gets another name where values have its own."""
+        """If a value has the name of a section that every feed has, that section gets another name."""
         for schema, given in (({"label": "value f32", "__label__": "value i32", "___label__": "value i32"}, {"label": 0.5, "__label__": 7, "___label__": 8}),
                               ({"label": "class i32[*]", "__label__": "value i32"}, {"label": [1, 0], "__label__": 7}),
                               ({"sample": "value i32", "__sample__": "value i32", "flags": "value i32", "__flags__": "value i32"}, dict(zip(("sample", "__sample__", "flags", "__flags__"), range(4))))):
@@ -129,7 +129,7 @@ class Values(unittest.TestCase):
 
 
 class Typed(unittest.TestCase):
-    """Files with a schema: those of tests/golden/good."""
+    """Files with a schema, from tests/golden/good."""
 
     def open(self, name, **options):
         path = pathlib.Path(__file__).parents[2] / "golden" / "good" / name
@@ -149,7 +149,7 @@ class Typed(unittest.TestCase):
                 self.assertEqual(tensors["mask"].tolist(), mask.tolist())
                 self.assertEqual(tensors["depth"].tolist(), depth.tolist())
             batch.release()
-            self.assertEqual(mask.tolist(), mask.copy().tolist())  # a view, which keeps the batch
+            self.assertEqual(mask.tolist(), mask.copy().tolist())  # a view, which keeps the batch alive
 
     def test_types(self):
         with self.open("typed.pimg", values=["boxes", "class", "target", "area", "small"]) as feed:
@@ -162,7 +162,7 @@ class Typed(unittest.TestCase):
                 self.assertEqual((batch["area"].dtype, batch["small"].dtype), (numpy.float32, numpy.uint8))
 
     def test_names_of_sections(self):
-        """A value of the schema that has the name of an attribute is what batch[NAME] gives."""
+        """batch[NAME] returns the value of the schema, even if the batch has an attribute of the same name."""
         pixels = memoryview(bytes(16 * 12 * 3)).cast("B", (12, 16, 3))
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "names.pimg"
@@ -179,7 +179,7 @@ class Typed(unittest.TestCase):
 
 @unittest.skipIf(torch is None, "PyTorch is not installed")
 class Loader(unittest.TestCase):
-    """Values in ImageDataset and DataLoader: those that a Feed delivers, by the names that as_dict gives them."""
+    """Values in ImageDataset and DataLoader equal those of a Feed, under the names that as_dict gives them."""
 
     PIPELINE = "resize(16x12)"
 
@@ -188,7 +188,7 @@ class Loader(unittest.TestCase):
         return loaderd.ImageDataset(path, self.PIPELINE, as_dict=True, values=values, daemon="private", **options)
 
     def expected(self, name, values):
-        """Values of all samples, as lists: in the order of the file."""
+        """Returns the values of all samples as lists, in the order of the file."""
         path = pathlib.Path(__file__).parents[2] / "golden" / "good" / name
         samples = []
         with loaderd.Feed(path, pipeline=self.PIPELINE, batch_size=2, daemon="private", values=values) as feed:
@@ -222,7 +222,7 @@ class Loader(unittest.TestCase):
         return samples.finish()
 
     def test_one_image_as_a_list(self):
-        """Batches of one sample, and of samples with equally many rows, are lists of tensors, too."""
+        """Batches of one sample, or of samples with equal numbers of rows, are lists of tensors too."""
         with contextlib.closing(self.dataset("typed.pimg", ["boxes"], transform=lambda sample: sample)) as dataset:
             for batch in loaderd.DataLoader(dataset, 1):
                 self.assertEqual(([type(rows) for rows in batch["boxes"]], batch["boxes"][0].shape[1:]), ([torch.Tensor], (4,)))
@@ -256,7 +256,7 @@ class Loader(unittest.TestCase):
 
 
 class RaggedRows(unittest.TestCase):
-    """Ragged by itself: rows that neither adjoin nor are in order."""
+    """Ragged alone, with rows that are neither adjacent nor in order."""
 
     def setUp(self):
         rows = numpy.arange(40, dtype=numpy.float32).reshape(10, 4)

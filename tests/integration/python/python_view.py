@@ -1,4 +1,4 @@
-"""packimg view: pages and sheets of a dataset with hostile names, and pictures with the bytes that the daemon ($LOADERD) delivers."""
+"""packimg view: pages and sheets of a dataset with hostile names, with the bytes that the daemon ($LOADERD) delivers."""
 
 import base64
 import hashlib
@@ -49,7 +49,7 @@ flow: raster i16[h,w,2]
 """
 VALUES = ["image", "depth", '<i>&"', "right", "flow"]  # with pictures
 PIPELINE = "random_resized_crop(32, scale=0.3:1) hflip color_jitter(0.4)"
-# the colours of numbers 1 and 2, by tools/packimg/view/colours.c
+# colours 1 and 2 of tools/packimg/view/colours.c
 BLUE, GREEN = (0x56, 0xB4, 0xE9), (0x00, 0x9E, 0x73)
 ORANGE = (0xE6, 0x9F, 0x00)
 
@@ -90,7 +90,7 @@ def normalised(numbers):
 
 
 def unfiltered(kind, row, above, step):
-    """A row of a PNG without its filter (PNG specification, clause 9)."""
+    """Reverses the filter of a row of a PNG (PNG specification, clause 9)."""
     for i, byte in enumerate(row):
         a, b, c = (row[i - step] if i >= step else 0), above[i], (above[i - step] if i >= step else 0)
         estimate = a + b - c
@@ -100,7 +100,7 @@ def unfiltered(kind, row, above, step):
 
 
 def pixels(png):
-    """The pixels of an 8-bit PNG, height x width x channels."""
+    """Returns the pixels of an 8-bit PNG, height x width x channels."""
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     at, data = 8, b""
     while at < len(png):
@@ -119,7 +119,7 @@ def pixels(png):
 
 
 class Page(html.parser.HTMLParser):
-    """What a page has: elements with their attributes, the texts of some, and of each figure its panels and values."""
+    """Parses a page: all elements with their attributes, texts by element, and the panels and values of each figure."""
 
     def __init__(self, path):
         super().__init__(convert_charrefs=True)
@@ -268,7 +268,7 @@ class View(ViewCase):
 
     def test_sheet_draws_annotations(self):
         sheet = self.sheet("--size", WIDTH)
-        left, top = 8, 8  # of the first picture
+        left, top = 8, 8  # position of the first picture
         self.assertEqual(tuple(sheet[top + 14, left + 8]), BLUE, "the box's left edge")
         self.assertEqual(tuple(sheet[top + 24, left + 14]), BLUE, "its lower edge")
         self.assertEqual(tuple(sheet[top + 20, left + 32]), ORANGE, "the polygon's upper edge")
@@ -277,7 +277,7 @@ class View(ViewCase):
         stored = image_of(0)[35, 5].astype(int)
         expected = (stored * 127 + numpy.array(GREEN) * 128 + 127) // 255
         self.assertEqual(tuple(sheet[top + 35, left + 5]), tuple(expected), "the mask is translucent")
-        # The caption begins with '#', whose upper row has pixels 1 and 3.
+        # The caption begins with '#', whose upper row sets pixels 1 and 3.
         caption = sheet[top + WIDTH + 3, left:left + 5]
         self.assertEqual([pixel[0] < 128 for pixel in caption], [False, True, False, True, False])
 
@@ -322,7 +322,7 @@ class View(ViewCase):
         self.assertEqual([path.name for path in self.dir.iterdir() if path.name.endswith(".tmp")], [])
 
     def test_a_full_disk_leaves_nothing(self):
-        # The process inherits that it ignores SIGXFSZ, so that the write fails as on a full disk.
+        # The process ignores SIGXFSZ, which it inherits, so the write fails as on a full disk.
         def limit():
             resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
 
@@ -345,7 +345,7 @@ class View(ViewCase):
     def test_shows_why_a_sample_is_damaged(self):
         data = bytearray(self.path.read_bytes())
         path = self.dir / "damaged.pimg"
-        data[4096 + 20] ^= 1  # of the first sample's pixels
+        data[4096 + 20] ^= 1  # a byte of the first sample's pixels
         path.write_bytes(data)
         self.view("--force", "-o", "out.html", "--pipeline", PIPELINE, path=path, rc=1)
         page = Page(self.dir / "out.html")

@@ -1,4 +1,4 @@
-"""loaderd.Writer: what it writes is what packimg convert writes, in order, checked, and whole or not at all."""
+"""loaderd.Writer: writes what packimg convert writes, in order and checked; a file is complete or absent."""
 
 import array
 import filecmp
@@ -29,11 +29,11 @@ tags: class i32[*] sparse
 caption: text sparse
 label: class i32
 """
-WIDTH, HEIGHT = 25, 103  # of the fourth image
+WIDTH, HEIGHT = 25, 103  # size of the fourth image
 
 
 def bytearray_of(view):
-    """The same elements in another buffer."""
+    """Returns a copy of the elements in another buffer."""
     return memoryview(bytearray(view.tobytes())).cast("B", view.shape)
 
 
@@ -88,7 +88,7 @@ class PythonWriter(ImagesTest):
         return [{"image": file.read_bytes(), "label": file.parent.name, "key": str(file.relative_to(self.tree))} for file in self.files]
 
     def test_as_packimg(self):
-        """The same samples, indexes and statistics as packimg convert; on any number of threads the same file."""
+        """The samples, indexes and statistics equal those of packimg convert; the file is the same for any number of threads."""
         packimg("convert", "-q", self.tree, "-o", self.dir / "p.pimg")
         first = self.write("a.pimg", self.samples(), "image: image", classes=self.classes, jobs=1)
         again = self.write("b.pimg", self.samples(), {"image": "image u8[h,w,3]"}, classes=self.classes, jobs=4)
@@ -99,7 +99,7 @@ class PythonWriter(ImagesTest):
         packimg("verify", "-q", first)
 
     def test_values(self):
-        """Numbers, text, bytes and JSON come back as they were given, and missing ones are missing."""
+        """Numbers, text, bytes and JSON come back as given; missing values stay missing."""
         image = self.files[0].read_bytes()
         path = self.write("v.pimg", [
             {"image": image, "label": 3, "age": -4, "weight": 1.5, "caption": "é", "raw": b"\0\xff", "boxes": [{"box": [1, 2.5]}], "key": "a/b"},
@@ -119,7 +119,7 @@ class PythonWriter(ImagesTest):
                          {"age": "int64", "weight": "float64", "caption": "text", "raw": "bytes", "boxes": "json"})
 
     def test_refusals(self):
-        """Each value is checked when its sample is added; the error names sample, value and remedy, and the others are written."""
+        """Each value is checked when its sample is added. The error names sample, value and remedy, and the other samples are written."""
         good = {"image": self.files[0].read_bytes(), "label": "ant"}
         rows = [
             ({"label": 0}, "image: None: the sample lacks it"),
@@ -160,7 +160,7 @@ class PythonWriter(ImagesTest):
         self.assertEqual(os.listdir(self.dir), ["r.pimg"])
 
     def test_whole_or_nothing(self):
-        """An exception leaves nothing, and not a changed dataset either."""
+        """An exception leaves no file, and does not change an existing dataset."""
         good = {"image": self.files[0].read_bytes()}
         path = self.write("w.pimg", [good], "image: image")
         before = path.read_bytes()
@@ -182,7 +182,7 @@ class PythonWriter(ImagesTest):
             loaderd.Writer(self.dir / "none" / "x.pimg")
 
     def test_damaged_images(self):
-        """An image that cannot be read ends the writer, with the sample's number, or is left out and counted."""
+        """An unreadable image fails the writer with the sample's number; with on_error="skip" it is skipped and counted."""
         good = self.files[0].read_bytes()
         samples = [{"image": good, "key": "a"}, {"image": good[: len(good) // 2], "key": "b"}, {"image": b"text", "key": "c"}, {"image": good, "key": "d"},
                    {"image": self.dir / "none.jpg", "key": "e"}]
@@ -197,7 +197,7 @@ class PythonWriter(ImagesTest):
         self.assertEqual((len(writer), [s["source"] for s in listed(self.dir / "d.pimg")]), (2, ["a", "d"]))
 
     def test_damaged_pixels(self):
-        """A fault of a mask, a raster or a further image names it, and leaves the sample out with on_error="skip"; other faults do not."""
+        """A damaged mask, raster or further image is an error that names it; on_error="skip" skips such samples, but no other errors."""
         schema = "image: image\nmask: mask(image) u8[h,w] sparse\nright: image u8[h,w,3] sparse\nage: value i32 sparse"
         good = self.files[3].read_bytes()
         rows = [({"mask": b"\x89PNG\r\n\x1a\n"}, "mask", "Pillow"), ({"mask": memoryview(bytes(12)).cast("B", (2, 2, 3))}, "mask", "its shape is [2, 2, 3]"),
@@ -219,7 +219,7 @@ class PythonWriter(ImagesTest):
         self.assertEqual([s["source"] for s in listed(self.dir / "d.pimg")], ["good"])
 
     def test_range_of_elements(self):
-        """A number that its element cannot hold, and a key that is too long, are faults of their sample and do not end the writer."""
+        """A number that its element cannot hold, and a key that is too long, are errors of their sample; the writer continues."""
         schema = "image: image\nb: value bf16 sparse\nbs: value bf16[*] sparse\nf: value f32 sparse\nh: value f16 sparse\nd: value f64 sparse\nds: value f64[2] sparse"
         image = self.files[0].read_bytes()
         rows = [("b", 1e39), ("b", 3.4e38), ("bs", [1, -1e39]), ("f", 1e39), ("h", 70000), ("d", 10**400), ("ds", [0, -(10**400)]), ("f", 10**400)]
@@ -238,7 +238,7 @@ class PythonWriter(ImagesTest):
         self.assertEqual(len(listed(self.dir / "e.pimg")), 2)
 
     def test_keys_are_bytes(self):
-        """Names of files that are not UTF-8 come back as they are, of skipped samples, too."""
+        """File names that are not UTF-8 come back unchanged, also those of skipped samples."""
         name = b"a/\xff.jpg"
         with loaderd.Writer(self.dir / "k.pimg", "image: image", on_error="skip") as writer:
             writer.add({"image": self.files[0], "key": os.fsdecode(name)})
@@ -258,7 +258,7 @@ class PythonWriter(ImagesTest):
             loaderd.Writer(self.dir / "s.pimg")
 
     def test_copy(self):
-        """Map-style datasets and iterables, in worker processes and without, in order."""
+        """Copies map-style datasets and iterables, in order, with and without worker processes."""
         data = Dataset(self.files)
         items = [data[i] for i in range(len(data))]
         files = []
@@ -281,7 +281,7 @@ class PythonWriter(ImagesTest):
         self.assertFalse((self.dir / "x.pimg").exists())
 
     def test_copy_of_an_iterable_that_raises(self):
-        """What came before is written, and the error names the sample at which it was raised."""
+        """The samples before the exception are written; the error names the sample at which it was raised."""
         def three():
             for file in self.files[:3]:
                 yield {"image": file.read_bytes()}
@@ -294,7 +294,7 @@ class PythonWriter(ImagesTest):
             self.assertEqual(len(listed(self.dir / f"{workers}.pimg")), 3)
 
     def test_start_methods(self):
-        """Worker processes work with each start method, and end with the process that started them."""
+        """Worker processes work with each start method, and exit when the process that started them dies."""
         code = """if True:
             import multiprocessing, operator, os, signal
             from loaderd._processes import ordered_map
@@ -309,11 +309,11 @@ class PythonWriter(ImagesTest):
         """
         for method in multiprocessing.get_all_start_methods():
             with self.subTest(method):
-                done = subprocess.run([sys.executable, "-c", code.format(method)], stdout=subprocess.PIPE, text=True, timeout=60)  # reads until all have ended
+                done = subprocess.run([sys.executable, "-c", code.format(method)], stdout=subprocess.PIPE, text=True, timeout=60)  # reads until all processes have exited
                 self.assertEqual((done.returncode, done.stdout), (-signal.SIGKILL, "0\n-1\n-2\n"))
 
     def test_the_parent_is_who_started(self):
-        """A worker waits for messages while the process that started it lives, whoever its parent is."""
+        """A worker depends on the process that started it, whatever its parent is."""
         here, there = multiprocessing.Pipe()
         lives, ends = os.pipe()
         self.addCleanup(os.close, lives)
@@ -328,7 +328,7 @@ class PythonWriter(ImagesTest):
         return self.write(name, samples, schema or TYPED, classes=["cat", "dog", "bird"], **options)
 
     def test_typed_values(self):
-        """Boxes, classes of boxes, vectors, lists, masks and further images, whose bytes are those that SPEC.md describes."""
+        """Boxes, classes of boxes, vectors, lists, masks and further images are stored as SPEC.md describes."""
         image = self.files[3].read_bytes()
         width, height = WIDTH, HEIGHT
         mask = memoryview(bytes(i % 5 for i in range(width * height))).cast("B", (height, width))
@@ -375,7 +375,7 @@ class PythonWriter(ImagesTest):
         self.assertEqual(len(listed(self.dir / "r.pimg")), 1)
 
     def test_masks_fit_their_image(self):
-        """A mask of another size, or of an image that EXIF turns, is found when the image is decoded."""
+        """A mask whose size differs from its image's, or whose image EXIF rotates, is detected when the image is decoded."""
         image = self.files[3].read_bytes()
         small = memoryview(bytes(WIDTH * (HEIGHT - 1))).cast("B", (HEIGHT - 1, WIDTH))
         schema = "image: image\nmask: mask(image) u8[h,w] sparse\nboxes: boxes(image) f32[*,4] xyxy sparse"
@@ -385,7 +385,7 @@ class PythonWriter(ImagesTest):
             writer.add({"image": image, "mask": small})
             writer.add({"image": image})
         self.assertEqual([number for number, _, _ in writer.skipped], [0])
-        # EXIF with the orientation 6, behind SOI
+        # EXIF with orientation 6, inserted after SOI
         exif = b"Exif\0\0MM\0*\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0"
         turned = image[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + image[2:]
         upright = memoryview(bytes(WIDTH * HEIGHT)).cast("B", (WIDTH, HEIGHT))
@@ -398,7 +398,7 @@ class PythonWriter(ImagesTest):
 
     @unittest.skipUnless(numpy, "needs NumPy")
     def test_typed_arrays(self):
-        """Arrays of other elements are converted where no number changes."""
+        """Arrays of other element types are converted if no number changes."""
         image, mask = self.files[3].read_bytes(), numpy.arange(WIDTH * HEIGHT).reshape(HEIGHT, WIDTH) % 5
         sample = {"image": image, "mask": mask, "depth": mask.astype("uint16"), "boxes": numpy.float64([[0, 0, 1, 2.5]]), "kinds": numpy.int64([2]), "target": numpy.float32([1, 2]), "label": numpy.int32(0)}
         first = self.typed("a.pimg", [sample])
@@ -424,7 +424,7 @@ class PythonWriter(ImagesTest):
 
     @unittest.skipUnless(pillow, "needs Pillow")
     def test_png_of_16_bits(self):
-        """A PNG of 16 bits is a mask u16, also where Pillow gives it pixels of 32 bits; pixels that the element cannot hold are refused."""
+        """A PNG of 16 bits is a mask of u16, even if Pillow returns pixels of 32 bits. Pixels that the element cannot hold are refused."""
         numbers = array.array("H", (i * 7 % 60000 for i in range(WIDTH * HEIGHT)))
         pillow.frombytes("I;16", (WIDTH, HEIGHT), numbers.tobytes()).save(self.dir / "depth.png")
         same = memoryview(numbers).cast("B").cast("H", (HEIGHT, WIDTH))
@@ -439,7 +439,7 @@ class PythonWriter(ImagesTest):
 
     @unittest.skipUnless(numpy, "needs NumPy")
     def test_arrays(self):
-        """Pixels of arrays come back exactly; shapes and types that mean something else are refused."""
+        """Pixels of arrays come back exactly; shapes and types with another meaning are refused."""
         generator = numpy.random.default_rng(1)
         pixels = generator.integers(0, 256, (5, 7, 3), numpy.uint8)
         grey = generator.integers(0, 256, (7, 5), numpy.uint8)
@@ -447,7 +447,7 @@ class PythonWriter(ImagesTest):
         with loaderd.Writer(self.dir / "a.pimg", "image: image\nn: value i64\nf: value f32\nlist: json") as writer:
             for image in (changed, pixels[::-1], pixels.transpose(1, 0, 2), grey, grey[:, :, None]):
                 writer.add({"image": image, "n": numpy.int32(5), "f": numpy.float32(0.5), "list": numpy.arange(3), "label": numpy.int64(0)})
-                changed[:] = 0  # a writer keeps no reference to what it was given
+                changed[:] = 0  # the writer keeps no reference to its input
             for wrong, told in ((pixels.astype("float32"), "astype"), (pixels.transpose(2, 0, 1), "transpose(1, 2, 0)"), (pixels[None], "its shape is (1, 5, 7, 3)"),
                                 (pixels[:0], "its shape is (0, 7, 3)")):
                 with self.assertRaises(loaderd.BadSample) as caught:
