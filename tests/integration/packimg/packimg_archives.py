@@ -1,4 +1,4 @@
-"""Images from tar and ZIP, from pipes, damaged, and larger than they look."""
+"""Images in tar and ZIP archives: from pipes, damaged, and larger than they look."""
 
 import gzip
 import io
@@ -52,7 +52,7 @@ class PackimgArchives(PackimgTest):
             self.assertEqual(self.facts("stdin.pimg"), wanted)
 
     def bytes_written(self, *args, pipe=None):
-        """Runs packimg, with a pipe of a file's bytes if any, and returns how many bytes it wrote anywhere."""
+        """Runs packimg, with this file as a pipe on standard input if given. Returns the number of bytes that it wrote to any file."""
         feeder = subprocess.Popen(["cat", pipe], cwd=self.dir, stdout=subprocess.PIPE) if pipe else None
         process = subprocess.Popen([PACKIMG, *map(str, args)], cwd=self.dir, stdout=subprocess.DEVNULL,
                                    stdin=feeder.stdout if feeder else subprocess.DEVNULL)
@@ -65,7 +65,9 @@ class PackimgArchives(PackimgTest):
         return int(counters["wchar"])
 
     def test_archives_in_place_and_from_pipes(self):
-        """What lies in a file uncompressed is read there, in any order, and what is compressed in its own; of a pipe, nothing is there to be read again."""
+        """Images are read from archive files in place, if compressed only in the archive's order. Images from a pipe are copied first if
+        the order changes.
+        """
         files = sorted(p for p in self.tree.rglob("*") if p.is_file())
         for name, mode in (("a.tar", "w"), ("a.tar.gz", "w:gz")):
             with tarfile.open(self.dir / name, mode) as tar:
@@ -88,7 +90,7 @@ class PackimgArchives(PackimgTest):
                     written = self.bytes_written("convert", "-q", "-", "-o", "pipe.pimg", "--force", *options, pipe=name)
                     self.assertEqual(self.facts("pipe.pimg"), self.facts(wanted))
                     self.packimg("verify", "-q", "pipe.pimg")
-                    if options:  # the measure is one
+                    if options:  # a copy exists, so bytes_written() counts it
                         self.assertGreater(written, alone + stored // 2)
 
     def test_damaged_archives(self):
@@ -107,7 +109,7 @@ class PackimgArchives(PackimgTest):
         self.assertEqual([p.name for p in self.dir.glob("*.pimg")], [])
 
     def test_archives_that_expand(self):
-        """What unpacks to too much is left out and named, before it takes the memory."""
+        """Members that unpack to too much are skipped and named, before they take the memory."""
         image = next((self.tree / "ant").iterdir()).read_bytes()
 
         def write_zeros(file, mebibytes):
@@ -126,7 +128,7 @@ class PackimgArchives(PackimgTest):
         self.packimg("convert", "-q", "one.zip", "-o", "no.pimg", "--on-error", "fail", rc=2)
         self.assertIn("a/bomb.jpg: unpacks to more", self.stderr)
 
-        # Each member is small enough, all of them together are not.
+        # Each member is small enough, but all of them together are not.
         with zipfile.ZipFile(self.dir / "many.zip", "w", zipfile.ZIP_DEFLATED) as archive:
             for i in range(6):
                 with archive.open(f"a/{i}.jpg", "w") as member:
@@ -137,11 +139,11 @@ class PackimgArchives(PackimgTest):
         kept = [s["source"] for s in self.list("many.pimg")]
         self.assertEqual(kept, [f"a/{i}.jpg" for i in range(len(kept))])
         self.assertIn(len(kept), range(2, 5))
-        # However many there are, memory is for a few at a time.
+        # However many members there are, only a few are in memory at a time.
         self.assertLess(self.peak("convert", "many.zip", "-o", "six.pimg", "--max-expansion", 1000, "-j", 2, "--max-side", 16), 700)
         self.assertEqual(len(self.list("six.pimg")), 6)
 
-        # Nor is a member cheap that nobody wants, and what was listed before it is kept.
+        # A member that is not used counts too. Images before it are kept.
         with tarfile.open(self.dir / "skipped.tar.gz", "w:gz") as archive:
             for name, content in (("a/good.jpg", io.BytesIO(image)), ("a/zeros", open("/dev/zero", "rb")),
                                   ("a/late.jpg", io.BytesIO(image))):
@@ -154,14 +156,14 @@ class PackimgArchives(PackimgTest):
         self.assertIn("skipped.tar.gz: the archive unpacks to more", self.stderr)
         self.assertEqual(self.convert("skipped.tar.gz", "-o", "all.pimg", "--max-expansion", 10000)["samples"], 2)
 
-        # Whose header promises more than there is takes no memory for it.
+        # A header that promises more bytes than follow does not make packimg allocate them.
         member = tarfile.TarInfo("a/lie.jpg")
         member.size = 250 << 20
         (self.dir / "lie.tar").write_bytes(member.tobuf() + image)
         self.assertLess(self.peak("convert", "-q", "lie.tar", "-o", "no.pimg", "--shuffle", "1", rc=2), 200)
 
     def tar_of(self, name, members):
-        """A compressed tar: names, of any length, and sizes, or the bytes that there are."""
+        """Writes a compressed tar of (name, content). Names may have any length; a number as content stands for that many zeros."""
         with gzip.open(self.dir / name, "wb", 1) as file:
             for path, content in members:
                 member = tarfile.TarInfo(path)
@@ -172,9 +174,9 @@ class PackimgArchives(PackimgTest):
             file.write(bytes(1024))
 
     def test_shards_that_say_much(self):
-        """However much the members of a shard say, no more than is promised is held of it."""
+        """However many fields and names the members of a shard have, memory stays within the limit."""
         image = next((self.tree / "ant").iterdir()).read_bytes()
-        # Fields, of which none is too long.
+        # fields, none of which is too long
         self.tar_of("fields.tar.gz", [("good.jpg", image), ("good.cls", b"1"), ("a.jpg", image)] +
                     [(f"a.f{i}", 1 << 20) for i in range(120)])
         shard = ["--format", "webdataset", "-j", 2, "--force", "-o", "out.pimg"]
@@ -184,7 +186,7 @@ class PackimgArchives(PackimgTest):
         self.assertEqual([s["source"] for s in self.list("out.pimg")], ["good.jpg"])
         self.packimg("convert", "-q", "fields.tar.gz", *shard, "--on-error", "fail", rc=2)
         self.assertIn("a.jpg: f63: with this field", self.stderr)
-        # Names of members without a key, between those of a sample.
+        # names of members without a key, between the members of a sample
         self.tar_of("names.tar.gz", ((name, content) for part in (
             [("good.jpg", image)], ((f"{i}" + "n" * 1000000, 0) for i in range(80)), [("good.cls", b"1")]) for name, content in part))
         self.assertLess(self.peak("convert", "names.tar.gz", *shard), 60)
@@ -192,7 +194,7 @@ class PackimgArchives(PackimgTest):
         self.assertIn("80 without an ending", self.said)
 
     def test_headers_that_say_much(self):
-        """Maps of sparse files are bytes of headers, of which each becomes many bytes of memory."""
+        """In the map of a sparse file, a few header bytes can become many bytes of memory."""
         image = next((self.tree / "ant").iterdir()).read_bytes()
 
         def header(name, size=0, kind=tarfile.REGTYPE):
@@ -200,14 +202,14 @@ class PackimgArchives(PackimgTest):
             member.size, member.type = size, kind
             return member.tobuf(tarfile.USTAR_FORMAT)
 
-        # GNU's old form: blocks of 21 entries, of which each says that there is another.
+        # GNU's old format: blocks of 21 entries, each of which announces another block.
         sparse = bytearray(header("a.jpg", kind=tarfile.GNUTYPE_SPARSE))
         sparse[257:265] = b"ustar  \0"
         sparse[386:410], sparse[482], sparse[483:495] = b"00000000000\0" * 2, 1, b"00000000000\0"
         sparse[148:156] = b"%06o\0 " % (sum(sparse) - sum(sparse[148:156]) + 8 * 32)
         blocks = (b"00000005000\0" + b"00000000000\0") * 21 + b"\1" + bytes(7)
         (self.dir / "old.tar").write_bytes(sparse + blocks * 100000 + bytes(1024))
-        # PAX 1.0: lines in front of the bytes.
+        # PAX 1.0: the map is text lines before the data.
         records = b"22 GNU.sparse.major=1\n" + b"22 GNU.sparse.minor=0\n" + b"25 GNU.sparse.realsize=0\n" + b"25 GNU.sparse.name=a.jpg\n"
         lines = b"4000000\n" + b"0\n0\n" * 4000000
         lines += bytes(-len(lines) % 512)
@@ -220,7 +222,7 @@ class PackimgArchives(PackimgTest):
                           "sparse files can be; pack it without them (tar without --sparse)", self.said)
 
     def test_many_skipped(self):
-        """Of a long name its beginning is told of, and all that was skipped one after another."""
+        """A long name is reported by its beginning, and each skipped file is reported."""
         image = next((self.tree / "ant").iterdir()).read_bytes()
         self.tar_of("skipped.tar.gz", ((f"{i}" + "n" * 200000 + ".jpg", b"") if i else ("good.jpg", image) for i in range(200)))
         self.assertLess(self.peak("convert", "-q", "--json", "skipped.tar.gz", "-o", "out.pimg", rc=1), 60)
@@ -229,14 +231,14 @@ class PackimgArchives(PackimgTest):
         self.assertEqual({s["reason"] for s in skipped}, {"a name of more than 65535 bytes"})
 
     def test_deep_folders(self):
-        """Each of the folders in a name has a name as long as all that are around it."""
+        """A name of many nested folders: the path of each folder contains the names of all folders around it."""
         image = next((self.tree / "ant").iterdir()).read_bytes()
         self.tar_of("deep.tar.gz", [(f"{i}/" + "a/" * 30000 + "x.jpg", image) for i in "01"] + [("b/a/n.txt", 1), ("1/a/n.txt", 1)])
         self.assertLess(self.peak("convert", "deep.tar.gz", "-o", "out.pimg"), 60)
         self.assertIn('1 folder that would be a class holds no image and is left out: "b" (1 file in b/a/)', self.said)
 
     def test_large_images(self):
-        """An image's size is looked at before there is memory for its pixels."""
+        """The size of an image is checked before memory for its pixels is allocated."""
         folder = self.dir / "tree" / "a"
         folder.mkdir(parents=True)
         shutil.copy(next((self.tree / "ant").iterdir()), folder / "good.jpg")
@@ -259,11 +261,11 @@ class PackimgArchives(PackimgTest):
         self.assertIn("larger than the limit for image files (100 B, --max-file)", self.stderr)
 
     def flat_jpeg(self, width, height):
-        """A grey JPEG of one colour: two bits for each block, both codes being 0."""
+        """Returns a grey JPEG of one colour. Each block has two bits: the codes for DC and AC are both 0."""
         def segment(marker, content):
             return bytes((0xFF, marker)) + (len(content) + 2).to_bytes(2, "big") + content
 
-        code = bytes([1] + [0] * 15 + [0])  # one code of one bit, for the value 0
+        code = bytes([1] + [0] * 15 + [0])  # a single code of one bit, for the value 0
         blocks = ((width + 7) // 8) * ((height + 7) // 8)
         return (b"\xff\xd8" + segment(0xDB, bytes([0] + [16] * 64)) +
                 segment(0xC0, b"\x08" + height.to_bytes(2, "big") + width.to_bytes(2, "big") + b"\x01\x01\x11\0") +
@@ -271,7 +273,7 @@ class PackimgArchives(PackimgTest):
                 bytes(blocks // 4) + bytes([0xFF >> blocks % 4 * 2]) + b"\xff\xd9")
 
     def test_very_large(self):
-        """More than 2^28 pixels are no reason to refuse an image; the memory that they take is."""
+        """An image of more than 2^28 pixels is not refused for its size, only for the memory that it takes."""
         folder = self.dir / "large"
         folder.mkdir()
         (folder / "a.jpg").write_bytes(self.flat_jpeg(65496, 4104))
@@ -292,7 +294,7 @@ class PackimgArchives(PackimgTest):
         self.assertRegex(self.stderr, "c.jpg: .*(memory|limit)")
 
     def test_links_in_archives(self):
-        """What a folder has as a link or twice by one name's inode is not lost without a word in a tar."""
+        """Symbolic links, and hard links, which a tar stores as links, are reported when they are skipped."""
         shutil.copytree(self.tree / "ant", self.dir / "in" / "ant")
         os.link(self.dir / "in" / "ant" / "00.jpg", self.dir / "in" / "ant" / "hard.jpg")
         (self.dir / "in" / "ant" / "soft.jpg").symlink_to("01.jpg")
@@ -322,7 +324,7 @@ class PackimgArchives(PackimgTest):
         self.assertEqual([s["name"] for s in self.convert("s.tar", "-o", "s.pimg", rc=1)["skipped"]], ["b", "c"])
 
     def test_special_members(self):
-        """What in an archive has an image's name and is no regular file is named, whatever it is."""
+        """Members with an image's name that are not regular files are reported, whatever their type."""
         image = next(self.tree.rglob("*.jpg")).read_bytes()
         kinds = {"chr": (tarfile.CHRTYPE, 0o020644, "a character device"), "blk": (tarfile.BLKTYPE, 0o060644, "a block device"),
                  "fifo": (tarfile.FIFOTYPE, 0o010644, "a FIFO"), "link": (tarfile.SYMTYPE, 0o120777, "links in archives"),
@@ -349,7 +351,7 @@ class PackimgArchives(PackimgTest):
         subprocess.run(["gzip", "-k", self.dir / "s.tar"], check=True)
         for path, of in ("s.tar", 0), ("s.tar.gz", 0), ("s.zip", 1):
             wanted = {f"a/{name}.jpg": said for name, (*made, said) in kinds.items() if made[of]}
-            if of:  # libarchive gives it as a file
+            if of:  # libarchive reports it as a regular file
                 wanted["a/fifo.jpg"] = "empty file"
             for options in [], ["--shuffle", "1"]:
                 summary = self.convert(path, "-o", "out.pimg", "--force", *options, rc=1)

@@ -1,4 +1,4 @@
-"""From datasets to datasets, folders and terminals: split, merge, extract, list, info."""
+"""Commands that read datasets and write datasets, folders or text: split, merge, extract, list, info."""
 
 import io
 import json
@@ -78,7 +78,9 @@ class PackimgDatasets(PackimgTest):
                 self.assertLess(abs(a - b), 0.01)
 
     def many_classes(self, count):
-        """many.pimg: two samples of each class, the second of all behind the first of all, and their classes' names in order. One image of the last class is like no other."""
+        """Writes many.pimg: two samples of each class; the second samples of all classes follow the first ones. Returns the names of the
+        classes in order. One image of the last class is like no other.
+        """
         images = sorted(self.tree.rglob("*.jpg"))
         classes = [f"c{i * 7 % count:03}" for i in range(count)]
         jpeg = images[0].read_bytes()
@@ -93,11 +95,11 @@ class PackimgDatasets(PackimgTest):
         return sorted(classes)
 
     def test_split_into_many(self):
-        """More parts than are written at a time: each has the samples of its class, in their order."""
+        """Splits into more parts than are written at a time: each part has the samples of its class, in order."""
         classes = self.many_classes(71)
         listed = self.list("many.pimg")
         for options in ([], ["--shard-size", "64K"]):
-            # what a killed one left goes
+            # leftover of a killed split, which the next one removes
             (self.dir / ".by-c070.pimg.partial.0123456789abcdef.0").touch()
             self.packimg("split", "-q", "many.pimg", "--by-class", "-o", "by.pimg", *options)
             self.assertEqual(len(os.listdir(self.dir)), len(classes) + 1)
@@ -108,7 +110,7 @@ class PackimgDatasets(PackimgTest):
                 path.unlink()
 
     def test_split_replaces(self):
-        """Datasets of one file and of several take the places of either."""
+        """split replaces datasets of one file and of several shards, by either."""
         classes = self.many_classes(5)
         whole = ["--shard-size", "64K"]
         for before, after in (([], whole), (whole, []), ([], []), (whole, whole)):
@@ -120,14 +122,14 @@ class PackimgDatasets(PackimgTest):
 
     def test_split_writes_all_or_nothing(self):
         classes = self.many_classes(71)
-        # in a part of the last group
+        # a sample of a class in the last group of parts
         self.damage("many.pimg", 142)
         for options in ([], ["--shard-size", "64K"]):
             self.packimg("split", "-q", "many.pimg", "--by-class", "-o", "by.pimg", *options, rc=2)
             self.assertEqual(os.listdir(self.dir), ["many.pimg"])
         self.packimg("split", "-q", "many.pimg", "--by-class", "--on-error", "skip", "-o", "by.pimg", rc=1)
         self.assertEqual(len(os.listdir(self.dir)), 72)
-        # what there may be of a part
+        # each file that can exist of a part
         for path in self.dir.glob("by-*"):
             path.unlink()
         for name in ("by-c070.pimg", "by-c070-00000-of-00002.pimg", ".by-c070.pimg.replaced"):
@@ -137,7 +139,7 @@ class PackimgDatasets(PackimgTest):
             (self.dir / name).unlink()
 
     def test_split_interrupted(self):
-        """Between parts, too, of which most have no sample here; what was replaced by then stays replaced."""
+        """An interrupt is noticed between parts too (most classes have no sample). With --force, the parts replaced until then stay."""
         (self.dir / "classes.txt").write_text("".join(f"{name}\n" for name in ["ant", "bee", "cat", *range(3000)]))
         self.convert(self.tree, "--classes", "classes.txt", "-o", "all.pimg")
         for number, options in ((signal.SIGINT, []), (signal.SIGTERM, ["--shard-size", "64K"]), (signal.SIGTERM, ["--force"])):
@@ -160,7 +162,7 @@ class PackimgDatasets(PackimgTest):
             self.packimg("verify", "-q", next(name for name in left if name.startswith("by-")))
 
     def test_other_shards(self):
-        """A dataset has one UUID, however it is divided and indexed, and whatever version derived it."""
+        """A dataset has one UUID, however it is divided into shards and indexed, and whatever version computed it."""
         uuids = []
         for name, options in (("one", []), ("set", ["--shard-size", "64K"]), ("plain", ["--no-index", "--shard-size", "100K"])):
             self.convert(self.tree, *options, "-o", f"{name}.pimg")
@@ -172,7 +174,7 @@ class PackimgDatasets(PackimgTest):
         self.assertEqual((again[0], again[2:]), (uuids[0][0], uuids[0][2:]))
         self.packimg("merge", "-q", "--shuffle", "3", "set.pimg", "-o", "mixed.pimg")
         self.assertNotEqual(self.facts_of("mixed.pimg")[0], uuids[0][0])
-        # as an earlier version derived it
+        # with a UUID computed by an earlier version
         shutil.copy(os.path.join(os.environ["PIMG_GOLDEN"], "good", "full.pimg"), self.dir / "old.pimg")
         self.packimg("merge", "-q", "old.pimg", "-o", "old-set.pimg", "--shard-size", "64K")
         self.assertEqual(self.facts_of("old-set.pimg")[0], self.facts_of("old.pimg")[0])
@@ -208,7 +210,7 @@ class PackimgDatasets(PackimgTest):
         self.assertIn("images.pimg has another schema than typed.pimg", self.stderr)
 
     def test_later_versions_are_refused(self):
-        """Invariant I10: no command reads, indexes or copies what a program of a later version wrote, and none changes it."""
+        """No command reads, indexes, copies or changes a file of a later version."""
         for path in sorted((GOLDEN.parent / "bad").glob("newer_*.pimg")):
             shutil.copy(path, self.dir / "f.pimg")
             for command in (["info"], ["list"], ["verify"], ["index"], ["index", "--rebuild"], ["extract", "-o", "out"], ["view"],
@@ -226,7 +228,7 @@ class PackimgDatasets(PackimgTest):
         self.assertIn("value       depth: raster u16[h,w] sparse, up to 9 x 5, 94 B in 2 samples", lines)
         data = bytearray((self.dir / "images.pimg").read_bytes())
         depth = data.index(b"\x01\x05\x01\x02\x02\0\0\0")  # head of the first raster
-        data[depth + 1] = 6  # i16, with the checksum as it was
+        data[depth + 1] = 6  # changes the type to i16 and leaves the checksum
         (self.dir / "images.pimg").write_bytes(data)
         self.assertIn("sample 0 (): value 'depth': its bytes do not match their checksum", self.packimg("verify", "-q", "images.pimg", rc=1))
 
@@ -250,7 +252,7 @@ class PackimgDatasets(PackimgTest):
                           "00000001.png,,,00000001.mask.png,00000001.depth.png",
                           "00000002.png,,,00000002.mask.png,"])
         for i, size in enumerate(((14, 8), (15, 8), (8, 16))):
-            elements = struct.pack("<128H", *(k // 20 + i * 300 for k in range(128)))  # as tests/golden/make_golden.c
+            elements = struct.pack("<128H", *(k // 20 + i * 300 for k in range(128)))  # values as in tests/golden/make_golden.c
             self.assertEqual(grey_png((self.dir / f"out/{i:08}.mask.png").read_bytes()), (*size, elements[:size[0] * size[1]]))
             if i < 2:
                 depth = struct.pack(">45H", *struct.unpack_from("<45H", elements))
@@ -268,7 +270,7 @@ class PackimgDatasets(PackimgTest):
         self.packimg("extract", "-q", "out.pimg", "-o", "some", "-i", "0", "--force")
         self.packimg("extract", "-q", "out.pimg", "-o", "x", "-i", "99", rc=2)
         self.packimg("extract", "-q", "out.pimg", "-o", "x", "-c", "wolf", rc=2)
-        # Two samples of one name become two files.
+        # Two samples of the same name become two files.
         self.convert(self.tree / "ant", self.tree / "bee", "-o", "flat.pimg")
         self.packimg("extract", "-q", "flat.pimg", "-o", "flat")
         self.assertEqual(len(list((self.dir / "flat").iterdir())), 24)
@@ -303,7 +305,7 @@ class PackimgDatasets(PackimgTest):
                             for folder, _, files in os.walk(root) for name in files)
 
     def test_extracted_names(self):
-        """Files are called by nothing that a terminal obeys or a script stumbles over; unquoting gives the names back."""
+        """Names of extracted files have nothing that a terminal interprets or a script trips over; unquoting restores the original names."""
         names = [b"c\x1b[31m\n/esc\x1b]0;x\x07.jpg", b"c\x1b[31m\n/two\nlines\r.jpg", "d\u202e/bidi\u202egpj.jpg".encode(),
                  b"d\xff/c1\x9b\xc2\x9b.jpg", b"e/100%.jpg", b"e/%41.jpg", b"e/%\x1b.jpg", b"e/%4\x1b.jpg", b"e/%1B.jpg",
                  b"e/back\\slash.jpg", b"e/-rf.jpg", "e/Käfer \u732b \U0001f408.jpg".encode(), b"e/tab\t.jpg", b"e/del\x7f.jpg",
@@ -320,7 +322,7 @@ class PackimgDatasets(PackimgTest):
         self.assertEqual(self.extracted("odd.pimg", "--raw-names")[1], sorted(os.path.basename(n) for n in names))
         self.assertIn(b"manifest.csv", self.extracted("odd.pimg", "--manifest")[1])
         self.assertEqual(self.convert("back/manifest.csv", "-o", "again.pimg")["samples"], len(names))
-        # Folders of classes, and what split calls its parts.
+        # The same for folders of classes, and for the parts that split names after classes.
         names = [n for n in names if b"\xff" not in n]
         self.archive("odd.tar", names)
         self.convert("odd.tar", "-o", "odd.pimg", "--force")
@@ -329,7 +331,7 @@ class PackimgDatasets(PackimgTest):
         self.assertEqual(sorted(p.name for p in self.dir.glob("by-*")), ["by-c%1B[31m%0A.pimg", "by-d%E2%80%AE.pimg", "by-e.pimg"])
 
     def test_extracted_extensions(self):
-        """One is replaced if it is an image's, and belongs to the name if not."""
+        """The suffix of an image format is replaced; any other suffix is part of the name."""
         image = next(self.tree.rglob("*.jpg")).read_bytes()
         names = ("photo.2019", "v1.2", "a.tiff", "b.webp", "c.JPEG", "d.v2.heic", "plain", "e.gif.html")
         for name in names:
@@ -343,7 +345,7 @@ class PackimgDatasets(PackimgTest):
             self.assertEqual(self.extracted("t.pimg")[1], sorted(map(str.encode, wanted.split())))
 
     def test_extracted_twice(self):
-        """Every sample gets a file of its own, also where names are made unique, or are too long for one."""
+        """Every sample gets a separate file: names are made unique, and a name that is too long is replaced."""
         long = "n" * 300
         self.archive("twice.tar", [b"p/a.jpg", b"p/a-2.jpg", b"q/a.jpg", b"p/00000004.jpg", f"p/{long}.jpg".encode(),
                                    f"p/{'m' * 251}.jpg".encode(), f"q/{'m' * 251}.jpg".encode(), b"p/" + b"\x1b" * 90 + b".jpg"])
@@ -357,7 +359,7 @@ class PackimgDatasets(PackimgTest):
         self.assertEqual(self.extracted("classes.pimg")[1], [b"0/a.jpg", b"0/b.jpg", b"o/a.jpg"])
 
     def test_terminals_obey_nobody(self):
-        """Names, metadata and what is said of them reach a terminal without anything that it would obey."""
+        """Names, metadata and messages about them reach a terminal without control sequences."""
         evil = "\x1b[31mcat\u009b\u202e\nx"
         shown = "\\x1b[31mcat\\u009b\\u202e\\x0ax"
         image = next(self.tree.rglob("*.jpg")).read_bytes()
@@ -397,7 +399,7 @@ class PackimgDatasets(PackimgTest):
             self.assertIn(f"{quoted}.jpg: File exists; --force" if path == "evil.pimg" else "a.jpg: File exists",
                           said("extract", path, "-o", evil + "-out", rc=2))
         self.assertEqual(self.list("evil.pimg")[0]["class"], evil)
-        # Damage is told of in words, too.
+        # Messages about damage contain names too.
         data = bytearray((self.dir / "evil.pimg").read_bytes())
         data[data.index(image) + len(image) // 2] ^= 1
         (self.dir / "evil.pimg").write_bytes(data)
@@ -405,7 +407,7 @@ class PackimgDatasets(PackimgTest):
         said("verify", f"{evil}-none.pimg", rc=2)
 
     def test_extract_among_links(self):
-        """What lies in wait in the folder is not followed: nothing outside it changes, and --force replaces what is in the way."""
+        """extract follows no link that is already in the folder: nothing outside it changes. --force replaces what is in the way."""
         self.convert(self.tree, "-o", "out.pimg")
         outside = self.dir / "outside"
         outside.mkdir()
@@ -435,7 +437,7 @@ class PackimgDatasets(PackimgTest):
             found = [p for p in (folder / "bee").iterdir() if p.is_file() and not p.is_symlink() and p.stat().st_nlink == 1]
             self.assertEqual(len(found), bees)
         self.assertEqual(self.stderr.count("packimg:"), 24)
-        # And the manifest.
+        # The same for the manifest.
         folder = self.dir / "listed"
         folder.mkdir()
         (folder / "manifest.csv").symlink_to(outside / "kept")
@@ -466,7 +468,7 @@ class PackimgDatasets(PackimgTest):
                          {"npy": {"hex": b"\x93NUMPY\x00\xff\n".hex()}, "txt": "é\n\t"})
 
     def test_names_that_are_no_text(self):
-        """For programs they differ from texts that look like them; people are shown the same."""
+        """In JSON, names that are not UTF-8 differ from texts that look like them; for people, both are printed the same."""
         names = [b"d/a\xff.jpg", b"d/a\\xff.jpg", "d/\u00ff\x7f.jpg".encode()]
         self.archive("odd.tar", names)
         self.convert("odd.tar", "-o", "out.pimg", "--class-from", "none")

@@ -1,4 +1,4 @@
-"""What can go wrong: bad images, odd names, damage, wrong commands, interrupts."""
+"""Faults: bad images, unusual names, damage, wrong commands, interrupts."""
 
 import io
 import json
@@ -33,7 +33,7 @@ class PackimgFaults(PackimgTest):
         self.assertIn("12 bits", skipped["x/twelve.jpg"])
         self.assertIn("truncated", skipped["x/truncated.jpg"])
         self.assertIn("GIF", skipped["x/gif.jpg"])
-        self.assertNotIn("sample", skipped["x/scan.jpg"])  # it is none
+        self.assertNotIn("sample", skipped["x/scan.jpg"])  # a source image is not a sample
         for options in (["--raw"], ["--no-index"], ["--progressive", "transcode"]):
             self.assertEqual(self.convert(self.images / "bad", "-o", "out.pimg", "--force", *options, rc=1)
                              ["samples"], 1)
@@ -43,7 +43,7 @@ class PackimgFaults(PackimgTest):
         self.nothing_left()
 
     def test_odd_folders(self):
-        """Names that cannot be classes and folders that cannot be entered are skipped by name; the rest is converted."""
+        """Folders whose name cannot be a class, or that cannot be entered, are skipped and named; the rest is converted."""
         images = sorted((self.tree / "ant").iterdir())[:4]
         for name in (b"cat", b"d\xffg", b"x" * 100):
             folder = os.path.join(self.dir, "in", os.fsdecode(name))
@@ -81,7 +81,7 @@ class PackimgFaults(PackimgTest):
         self.assertRegex(self.stderr, r"no image could be converted; the first, cat/up/: ")
         self.packimg("convert", "-q", "in", "-o", "no.pimg", "--on-error", "fail", rc=2)
         self.assertIn("cat/up/: cannot be entered: it links back", self.stderr)
-        if os.geteuid():  # whom nothing is closed to
+        if os.geteuid():  # root can enter any folder
             (inside / "deep").chmod(0)
             self.assertIn("deep/", [s["name"] for s in self.convert("in", "-o", "more.pimg", rc=1)["skipped"]])
             (inside / "deep").chmod(0o700)
@@ -104,7 +104,7 @@ class PackimgFaults(PackimgTest):
             tar.addfile(entry, io.BytesIO(b"1"))
         self.packimg("convert", "-q", "s.tar", "-o", "out.pimg", "--format", "webdataset", rc=1)
         listed = {s["source"]: s.get("fields", {}) for s in self.list("out.pimg")}
-        self.assertEqual(listed["f.jpg"]["x"], "1")  # and what the JSON calls x is in the field json
+        self.assertEqual(listed["f.jpg"]["x"], "1")  # the value x of the JSON is only in the field json
         self.assertEqual(listed["f.jpg"]["json"]["x"], {"y": 2})
         self.assertEqual(listed["f.jpg"]["box"], "[1]")
         self.assertEqual(listed["g.jpg"]["box"], {"hex": "ff00"})
@@ -116,7 +116,7 @@ class PackimgFaults(PackimgTest):
             self.assertIn(reason, self.stderr)
 
     def test_incomplete(self):
-        """What is missing, or too much, weighs the same with an index and without, transcoded and encoded again."""
+        """Missing or extra data has the same outcome with and without an index, and for transcoded and re-encoded images."""
         two = self.images / "kinds" / "two"
         progressive, restarts, cmyk = ((two / name).read_bytes() for name in
                                        ("progressive.jpg", "restart-within.jpg", "cmyk.jpg"))
@@ -135,7 +135,7 @@ class PackimgFaults(PackimgTest):
             self.assertEqual(sorted(s["name"] for s in summary["skipped"]), sorted(bad), options)
             self.assertEqual(summary["samples"], 3)
             self.packimg("verify", "-q", f"{number}.pimg")
-        self.forge("1.pimg", 0, "data", 1, 0)  # no marker begins the file any more
+        self.forge("1.pimg", 0, "data", 1, 0)  # the file no longer begins with a marker
         self.assertRegex(self.packimg("verify", "-q", "1.pimg", rc=1), r"sample 0 \(\S+\): (?!sample)")
 
     def test_wrong_commands(self):
@@ -163,7 +163,7 @@ class PackimgFaults(PackimgTest):
         self.assertEqual(sorted(p.name for p in self.dir.iterdir()), shards)
         self.convert(self.tree, "-o", "out.pimg", "--force")
         self.assertEqual([p.name for p in self.dir.iterdir()], ["out.pimg"])
-        # Killed before any of its files had its name: they are a dataset all the same.
+        # Killed before any file had its final name: the dataset is complete nevertheless.
         (self.dir / "out.pimg").rename(self.dir / ".out.pimg.partial.0123456789abcdef.0")
         (self.dir / ".out.pimg.replaced").write_text(".out.pimg.partial.0123456789abcdef.0\n")
         self.packimg("verify", "-q", "out.pimg")
@@ -198,14 +198,14 @@ class PackimgFaults(PackimgTest):
             self.packimg("info", "cut.pimg", rc=2)
 
     def test_damaged_records(self):
-        """A record of the index that cannot be is counted by info and named by verify; the other samples are there."""
+        """info counts invalid index records, and verify names them; the other samples stay readable."""
         self.convert(self.tree, "-o", "out.pimg")
         self.assertNotIn("DAMAGED", self.packimg("info", "out.pimg"))
         self.assertEqual(json.loads(self.packimg("info", "--json", "out.pimg"))["damaged_records"], 0)
         data = bytearray((self.dir / "out.pimg").read_bytes())
         records = next(offset for kind, _, offset, _, _ in struct.iter_unpack("<IIQQQ", data[256:256 + 7 * 32]) if kind == 1)
         for sample in (3, 20):
-            data[records + 64 * sample + 54] = 9  # an orientation that there is not
+            data[records + 64 * sample + 54] = 9  # an invalid orientation
         (self.dir / "out.pimg").write_bytes(data)
         self.assertIn("\nDAMAGED     2 index records; packimg verify names them\n", self.packimg("info", "out.pimg"))
         self.assertEqual(json.loads(self.packimg("info", "--json", "out.pimg"))["damaged_records"], 2)
@@ -213,7 +213,7 @@ class PackimgFaults(PackimgTest):
         self.assertEqual([s["index"] for s in report["bad_samples"]], [3, 20])
 
     def test_damaged_classes(self):
-        """A class table that is damaged is named, with file and class, by every command that opens the dataset."""
+        """Every command that opens the dataset reports a damaged class table, with file and class."""
         self.convert(self.tree, "-o", "out.pimg")
         whole = (self.dir / "out.pimg").read_bytes()
         table, size = next((offset, size) for kind, _, offset, size, _ in struct.iter_unpack("<IIQQQ", whole[256:256 + 7 * 32])
@@ -237,15 +237,15 @@ class PackimgFaults(PackimgTest):
         self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ["bad.pimg", "out.pimg"])
 
     def test_damaged_names_and_values(self):
-        """A source name or a value that is damaged is said, and copied neither as nothing nor in half."""
+        """A damaged source name or value is reported, and neither dropped silently nor copied in part."""
         self.shard("s.tar", [(f"{i:02}", {"jpg": image.read_bytes(), "txt": b"text %d" % i, "cls": b"0"})
                              for i, image in enumerate(sorted((self.tree / "ant").iterdir())[:6])])
         self.convert("s.tar", "-o", "out.pimg")
         data = bytearray((self.dir / "out.pimg").read_bytes())
         sections = {kind: offset for kind, _, offset, _, _ in struct.iter_unpack("<IIQQQ", data[256:256 + 7 * 32])}
         column = struct.unpack_from("<Q", data, sections[5])[0]
-        struct.pack_into("<Q", data, sections[2] + 8 * 4, 1 << 40)  # sources 3 and 4
-        struct.pack_into("<Q", data, column + 8 + 8 * 1, 1 << 40)  # values of samples 0 and 1
+        struct.pack_into("<Q", data, sections[2] + 8 * 4, 1 << 40)  # damages the source names of samples 3 and 4
+        struct.pack_into("<Q", data, column + 8 + 8 * 1, 1 << 40)  # damages the values of samples 0 and 1
         (self.dir / "out.pimg").write_bytes(data)
         damaged = [0, 1, 3, 4]
         self.assertEqual([s["index"] for s in self.list("out.pimg") if s.get("damaged")], damaged)
@@ -269,7 +269,7 @@ class PackimgFaults(PackimgTest):
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def test_killed(self):
-        """Whenever it is killed, either nothing is there that opens, or all of it."""
+        """Whenever convert is killed, the dataset is complete or does not open."""
         killed = 0
         for i in range(8):
             process = self.start("--jpeg", "quality=90", *(["--shard-size", "1M"] if i % 2 else []))
@@ -287,7 +287,7 @@ class PackimgFaults(PackimgTest):
                 self.packimg("info", "out.pimg", rc=2)
                 self.packimg("info", ".", rc=2)
         self.assertGreater(killed, 0)
-        # What the killed ones left is cleared by the next that succeeds.
+        # The next successful run removes the leftovers of killed ones.
         self.convert(self.tree, "-o", "out.pimg")
         self.assertEqual([p.name for p in self.dir.iterdir()], ["out.pimg"])
 

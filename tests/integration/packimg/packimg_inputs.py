@@ -1,4 +1,4 @@
-"""Datasets as others publish them: which packimg convert reads as they are, and which it refuses to take for classes."""
+"""Published datasets: those that packimg convert reads directly, and those whose folders it refuses to take for classes."""
 
 import gzip
 import shutil
@@ -14,7 +14,7 @@ VOC = "<annotation><filename>0.jpg</filename><object><name>ant</name></object></
 
 class PackimgInputs(PackimgTest):
     def put(self, name, content=None):
-        """A file below the test's folder: a text, or an image."""
+        """Writes a file below the test's folder: a text, or an image if content is None."""
         path = self.dir / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if content is None:
@@ -23,7 +23,7 @@ class PackimgInputs(PackimgTest):
             path.write_text(content)
 
     def test_annotations(self):
-        """Folders of detection and segmentation datasets become classes only if the user asks for it."""
+        """The folders of detection and segmentation datasets become classes only on request."""
         layouts = {
             "coco": ({"coco/train2017/0.jpg": None, "coco/val2017/0.jpg": None, "coco/annotations/instances_val2017.json": COCO}, "a COCO dataset"),
             "roboflow": ({"roboflow/train/0.jpg": None, "roboflow/train/_annotations.coco.json": COCO}, "a COCO dataset"),
@@ -49,18 +49,18 @@ class PackimgInputs(PackimgTest):
                 self.assertEqual(summary["datasets"][0]["samples"], images, name)
                 self.assertEqual(summary["classes"] > 0, asked == "top")
             (self.dir / "out.pimg").unlink()
-        for name in ("coco", "voc", "ade", "yolo"):  # of an archive, only names are known
+        for name in ("coco", "voc", "ade", "yolo"):  # the contents of an archive are not read, only its names
             with tarfile.open(self.dir / "a.tar", "w") as tar:
                 tar.add(self.dir / name, name)
             self.packimg("convert", "-q", "a.tar", "-o", "out.pimg", rc=2)
             self.assertIn("the images look like those of ", self.stderr)
-        # COCO's annotations lie beside the folder of its images
+        # the annotations are next to the folder of images
         self.put("coco/annotations/instances_train2017.json", COCO)
         self.packimg("convert", "-q", "coco/train2017", "-o", "out.pimg", rc=2)
         self.assertIn("a COCO dataset (coco/train2017/../annotations/instances_train2017.json)", self.stderr)
 
     def test_known_lists(self):
-        """Lists of well-known datasets are named, with the command that takes them, and so are their images."""
+        """Lists of well-known datasets, and their images, are refused with the command that converts them."""
         self.put("celeba/img_align_celeba/000001.jpg")
         self.put("celeba/list_attr_celeba.txt", "1\nBald\n000001.jpg -1\n")
         self.packimg("convert", "-q", "celeba", "-o", "no.pimg", rc=2)
@@ -77,13 +77,13 @@ class PackimgInputs(PackimgTest):
         self.put("pets/annotations/list.txt", "#Image CLASS-ID SPECIES BREED ID\nAbyssinian_1 1 1 1\n")
         self.packimg("convert", "-q", "pets", "-o", "no.pimg", rc=2)
         self.assertIn("like those of the Oxford-IIIT Pet dataset (annotations/list.txt)", self.stderr)
-        self.put("pets/annotations/trainval.txt", "Abyssinian_1 1 1 1\n")  # a list of classes
+        self.put("pets/annotations/trainval.txt", "Abyssinian_1 1 1 1\n")  # a list with classes, which convert reads
         self.assertEqual(self.convert("pets/annotations/trainval.txt", "-o", "out.pimg", "--force")["unlabelled"], 0)
         for name in ("001.a/0.jpg", "002.b/1.jpg"):
             self.put(f"cub/images/{name}")
         for name, text in (("images.txt", "1 001.a/0.jpg\n2 002.b/1.jpg\n"), ("image_class_labels.txt", "1 1\n2 2\n"), ("bounding_boxes.txt", "1 60.0 27.0 3.0 4.0\n")):
             self.put(f"cub/{name}", text)
-        self.assertEqual(self.convert("cub", "-o", "out.pimg", "--force")["classes"], 2)  # its folders are classes
+        self.assertEqual(self.convert("cub", "-o", "out.pimg", "--force")["classes"], 2)  # the folders are classes
         for name, what in (("cub/images.txt", "the list of images of CUB-200"), ("cub/bounding_boxes.txt", "the boxes of CUB-200"), ("pets/annotations/list.txt", "the list of the Oxford-IIIT Pet"),
                            ("k/LOC_train_solution.csv", "the classes and boxes of ImageNet on Kaggle"), ("v/ImageSets/Main/train.txt", "a list of Pascal VOC"),
                            ("o/oidv6-train-annotations-bbox.csv", "Open Images' boxes"), ("o/validation-annotations-human-imagelabels-boxable.csv", "Open Images' labels")):
@@ -92,17 +92,17 @@ class PackimgInputs(PackimgTest):
             self.packimg("convert", "-q", name, "-o", "no.pimg", rc=2)
             self.assertIn(f"{name}: by its name it is {what}", self.stderr)
             self.assertIn('"python -m loaderd.convert" with the name of the dataset\'s folder', self.stderr)
-        self.put("images.txt", "cub/images/001.a/0.jpg\n")  # of anyone
+        self.put("images.txt", "cub/images/001.a/0.jpg\n")  # a common name, so the list is read
         self.convert("images.txt", "-o", "out.pimg", "--force")
-        # rows that are objects: each is a sample, and a note says so
+        # rows that may be objects: each is a sample, and a note says so
         self.put("boxes.csv", "path,label,x\ncub/images/001.a/0.jpg,a,1\ncub/images/001.a/0.jpg,a,2\ncub/images/002.b/1.jpg,b,3\n")
         summary = self.convert("boxes.csv", "-o", "out.pimg", "--force")
         self.assertIn("boxes.csv: 1 row names the image of the row before, such as cub/images/001.a/0.jpg, and each row is a sample; if rows are objects", summary["notes"][0])
-        self.put("celeba/identity_CelebA.txt", "000001.jpg 2\n")  # a list of classes
+        self.put("celeba/identity_CelebA.txt", "000001.jpg 2\n")  # a list with classes, which convert reads
         self.assertEqual(self.convert("celeba/identity_CelebA.txt", "-o", "out.pimg", "--force")["unlabelled"], 0)
 
     def test_classes_that_resemble_annotations(self):
-        """Classes may be called like folders of masks, and class folders hold texts and JSON of other kinds."""
+        """Classes may have the names of mask folders, and class folders may contain other texts and JSON."""
         for name in ("faces/mask/0.jpg", "faces/no_mask/0.jpg", "images/mask/0.jpg", "images/labels/0.jpg", "train/annotations/0.jpg", "train/other/0.jpg",
                      "top/images/mask/0.jpg", "top/images/none/0.jpg"):
             self.put(name)
@@ -113,7 +113,7 @@ class PackimgInputs(PackimgTest):
             self.assertEqual(self.convert(name, "-o", f"{name}.pimg")["classes"], 2, name)
 
     def test_no_classes(self):
-        """A dataset without classes says so, unless that was asked for."""
+        """A dataset without classes is reported, unless it was requested."""
         self.put("flat/0.jpg")
         self.put("flat/1.jpg")
         said = self.packimg("convert", "-q", "flat", "-o", "out.pimg")
@@ -125,7 +125,7 @@ class PackimgInputs(PackimgTest):
                          ['no image has a label, and metadata.jsonl was not read: "python -m loaderd.convert" with the folder\'s name reads Hugging Face\'s metadata.jsonl'])
 
     def test_labels_beside_images(self):
-        """Files that hold the labels and were not read are named where classes lack, or are train and test alone."""
+        """Files that may hold the labels and were not read are named if there are no classes, or only the classes train and test."""
         for name in ("cars/cars_train/0.jpg", "dogs/train/0.jpg", "dogs/test/1.jpg"):
             self.put(name)
         self.put("cars/devkit/cars_train_annos.mat", "MATLAB 5.0 MAT-file")
@@ -139,7 +139,7 @@ class PackimgInputs(PackimgTest):
         self.assertEqual(notes, ["test (1 image) and train (1) are classes, and labels.csv was not read: --manifest FILE takes labels from a table; --split folders makes each a dataset"])
 
     def test_tars_in_a_tar(self):
-        """ILSVRC2012_img_train.tar as it is: each tar in it is a class, and its images are read in place."""
+        """ILSVRC2012_img_train.tar: each tar inside it is a class, and its images are read in place."""
         for name in ("n01", "n02"):
             for i in range(3):
                 self.put(f"in/{name}/{name}_{i}.JPEG")
@@ -169,13 +169,13 @@ class PackimgInputs(PackimgTest):
         self.assertIn("train.tar: n01.tar: ", self.stderr)
 
     def pixels(self, path):
-        """The pixels of a dataset that was packed with --raw, one sample behind another, without the padding."""
+        """Returns the labels, sizes and codecs of a dataset's samples, and the bytes of its file."""
         samples, data = self.list(path), (self.dir / path).read_bytes()
         self.packimg("verify", "-q", path)
         return [(s["label"], s["width"], s["height"], s["codec"]) for s in samples], data
 
     def test_idx(self):
-        """MNIST's files, packed or not, with their labels."""
+        """MNIST's files, compressed or not, with their labels."""
         images = [bytes((i * 50 + k) % 256 for k in range(28 * 20)) for i in range(5)]
         head = struct.pack(">4I", 0x803, 5, 20, 28)
         labels = struct.pack(">2I", 0x801, 5) + bytes([7, 0, 2, 1, 7])
@@ -212,7 +212,7 @@ class PackimgInputs(PackimgTest):
         self.assertIn("it is an idx file, as of MNIST, which packimg does not read; give the file of the images", self.stderr)
 
     def test_cifar(self):
-        """The binary version of CIFAR-10 and CIFAR-100, with the names of classes beside it."""
+        """The binary versions of CIFAR-10 and CIFAR-100, with the names of classes in a separate file."""
         planes = [bytes((i * 31 + k * k) % 256 for k in range(3072)) for i in range(3)]
         upright = [bytes(plane[c * 1024 + k] for k in range(1024) for c in range(3)) for plane in planes]
         for folder, records, names, classes in (

@@ -1,4 +1,4 @@
-"""What packimg writes: codecs, sizes, statistics, indexes, and the same whatever the number of jobs."""
+"""Output of packimg: codecs, sizes, statistics, indexes; the same for any number of jobs."""
 
 import csv
 import json
@@ -70,7 +70,7 @@ class PackimgOutputs(PackimgTest):
             self.packimg("verify", "-q", path)
 
     def test_pixels_survive(self):
-        """Raw and raw+zstd hold the same pixels; PNG files extracted from them convert to the same again."""
+        """raw and raw+zstd store the same pixels; PNG files extracted from them convert to the same pixels again."""
         self.converted(self.tree, "--raw")
         self.converted(self.tree, "--raw-zstd")
         if "png" not in PARTS:
@@ -118,7 +118,7 @@ class PackimgOutputs(PackimgTest):
         self.assertEqual([round(x, 6) for x in info["mean"]], [round(x, 6) for x in exact["mean"]])
 
     def markers(self, data):
-        """Markers of a JPEG up to its first scan."""
+        """Returns the markers of a JPEG up to its first scan."""
         found, at = [], 2
         while not found or found[-1] != 0xda:
             found.append(data[at + 1])
@@ -148,7 +148,7 @@ class PackimgOutputs(PackimgTest):
         self.assertEqual(changed, ["progressive.jpg", "restart-within.jpg"])
         self.assertIn(0xc2, self.markers(next((self.dir / "kept").rglob("progressive.jpg")).read_bytes()))
         self.assertIn(0xc0, self.markers(next((self.dir / "made").rglob("progressive.jpg")).read_bytes()))
-        # The same pixels: raw copies of both are equal.
+        # Both have the same pixels: their raw copies are equal.
         self.convert("kept", "--raw", "--class-from", "none", "-o", "a.pimg")
         self.convert("made", "--raw", "--class-from", "none", "-o", "b.pimg")
         pixels = [[p["bytes"] for p in self.list(name)] for name in ("a.pimg", "b.pimg")]
@@ -175,7 +175,7 @@ class PackimgOutputs(PackimgTest):
             self.assertIn("--rebuild", self.stderr)
             self.packimg("index", "-q", "--rebuild", "-j", 1, name)
             self.assertTrue(once == {p.name: p.read_bytes() for p in self.dir.iterdir()})
-        shutil.copy(self.images / "pairs.pimg", self.dir)  # further images get one, too
+        shutil.copy(self.images / "pairs.pimg", self.dir)  # further images get an index too
         report = json.loads(self.packimg("index", "-q", "--json", "pairs.pimg"))
         self.assertEqual((report["jpegs"], report["indexed"], report["made"]), (7, 7, 7))
         self.packimg("verify", "-q", "pairs.pimg")
@@ -184,7 +184,7 @@ class PackimgOutputs(PackimgTest):
         self.assertIn("already indexed: 7 of 7", self.stderr)
         self.packimg("index", "-q", "--rebuild", "-j", 1, "pairs.pimg")
         self.assertTrue(once == (self.dir / "pairs.pimg").read_bytes())
-        # What has one keeps it, what can have none is named.
+        # Existing indexes are kept; images that cannot have one are reported.
         self.convert(self.images / "kinds", "-o", "kinds.pimg")
         self.packimg("index", "-q", "kinds.pimg", rc=2)
         self.assertIn("and the others cannot have one", self.stderr)
@@ -213,7 +213,7 @@ class PackimgOutputs(PackimgTest):
         self.assertEqual([s["index"] for s in report["bad_samples"]], [5])
 
     def test_index_interrupted(self):
-        """Killed at any moment, the file is the old one or the new one, and a later run tidies up."""
+        """Killed at any moment, index leaves the old or the new file, and a later run removes leftovers."""
         self.convert(*[self.tree] * 12, "--no-index", "-o", "out.pimg")
         before = (self.dir / "out.pimg").read_bytes()
         shutil.copy(self.dir / "out.pimg", self.dir / "again.pimg")
@@ -223,7 +223,7 @@ class PackimgOutputs(PackimgTest):
         for delay in (0.002, 0.005, 0.01, 0.02, 0.03, 0.05):
             for way in (signal.SIGTERM, signal.SIGKILL):
                 (self.dir / "out.pimg").write_bytes(before)
-                there = set(self.dir.iterdir())  # also what the one before was killed over
+                there = set(self.dir.iterdir())  # includes leftovers of runs killed before
                 process = subprocess.Popen([PACKIMG, "index", "-q", "out.pimg"], cwd=self.dir,
                                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 time.sleep(delay)
@@ -237,9 +237,9 @@ class PackimgOutputs(PackimgTest):
         self.assertEqual([p.name for p in self.dir.iterdir()], ["out.pimg"])
 
     def test_wrong_index_is_found(self):
-        """verify names the sample, the field and both values even where the checksums were made to fit."""
+        """verify names the sample, the field and both values, even if the checksums match."""
         self.convert(self.tree, "-o", "out.pimg")
-        # behind the heads of the item and the index
+        # after the headers of the item and of the index
         self.forge("out.pimg", 20, "side", 8 + 12 + 2, 4)
         report = json.loads(self.packimg("verify", "-q", "--json", "out.pimg", rc=1))
         self.assertEqual([s["index"] for s in report["bad_samples"]], [20])
@@ -257,7 +257,7 @@ class PackimgOutputs(PackimgTest):
         whole = self.advise(self.tree)
         self.assertEqual((whole["images"], whole["sample"], whole["left_out"]), (36, 36, 0))
         ways = {way["way"]: way for way in whole["ways"]}
-        # No image here is larger than 256.
+        # No image is larger than 256, so no smaller sizes are tried.
         self.assertEqual(list(ways), ["originals", "originals, no index", "quality 95", "quality 90", "quality 85",
                                       "raw+zstd", "raw"])
         self.assertTrue(all(way["images"] == 36 and way["images_per_s_core"] > 0 for way in ways.values()))
@@ -270,7 +270,7 @@ class PackimgOutputs(PackimgTest):
         none = self.advise(self.tree, "--rate", 1e11, "--cores", 1)
         self.assertIsNone(none["choice"])
         self.assertIn("This needs", none["advice"])
-        # The same images whatever the threads, and wherever they come from.
+        # The same images are measured for any number of threads and kind of source.
         sizes = lambda found: [(way["way"], way["bytes_per_image"]) for way in found["ways"]]
         some = self.advise(self.tree, "-n", 7, "-j", 1)
         self.assertEqual(some["sample"], 7)

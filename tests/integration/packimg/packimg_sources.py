@@ -49,7 +49,7 @@ class PackimgSources(PackimgTest):
         self.assertEqual(next((self.dir / "back").rglob("*.jpg")).read_bytes(), images[0].read_bytes())
 
     def test_field_lengths(self):
-        """Types by what members hold; the longest value recorded, and named where the daemon would refuse it."""
+        """Field types follow from the members' contents. The longest value is recorded, and reported if the daemon would refuse it."""
         image = next(self.tree.rglob("*.jpg")).read_bytes()
         binary = bytes(range(256)) * 2
         self.shard("s.tar", [("a", {"jpg": image, "txt": "é".encode(), "npy": binary, "text": b"x", "ocr.txt": b"T" * 65536}),
@@ -68,7 +68,7 @@ class PackimgSources(PackimgTest):
         self.assertIn("field       txt (text, up to 4 bytes)\n", said)
         self.assertIn("field       dump (bytes, up to 65,537 bytes, more than loaderd delivers per value)\n", said)
         self.packimg("verify", "-q", "out.pimg")
-        # What one dataset calls text and another bytes is bytes together.
+        # A field that is text in one dataset and bytes in another becomes bytes in the merged one.
         self.shard("t.tar", [("c", {"jpg": image, "txt": b"\xff" * 9})])
         self.convert("t.tar", "-o", "t.pimg")
         self.packimg("merge", "-q", "out.pimg", "t.pimg", "-o", "both.pimg")
@@ -76,7 +76,7 @@ class PackimgSources(PackimgTest):
         self.assertEqual({f["name"]: (f["type"], f["longest"]) for f in listed}, expected | {"txt": ("bytes", 9)})
 
     def test_fields_of_earlier_versions(self):
-        """Lengths are unknown until the file is merged, which leaves all else as it is."""
+        """Lengths are unknown until the file is merged, which changes nothing else."""
         old = pathlib.Path(os.environ["PIMG_GOLDEN"]) / "good" / "no_field_stats.pimg"
         self.assertIn("field       blob (bytes, lengths not recorded)", self.packimg("info", old))
         self.packimg("merge", "-q", old, "-o", "new.pimg")
@@ -109,7 +109,7 @@ class PackimgSources(PackimgTest):
         self.assertEqual(listed[0]["fields"], {"age": 3, "weight": 1.5, "note": 'says "hi", twice'})
         self.assertEqual(listed[1]["fields"], {"age": -4, "weight": 2.0})
         self.assertEqual(listed[2]["fields"], {"note": "two\nlines"})
-        # There and back: what extract writes, convert reads.
+        # Round trip: convert reads what extract writes.
         self.packimg("extract", "-q", "--manifest", "csv.pimg", "-o", "back")
         self.convert("back/manifest.csv", "-o", "again.pimg")
         again = self.list("again.pimg")
@@ -121,7 +121,7 @@ class PackimgSources(PackimgTest):
         self.assertEqual([s["name"] for s in summary["skipped"]], ["nowhere.jpg", "../../../etc"])
 
     def test_targets_of_a_regression(self):
-        """Labels that are no classes become a field, which is said; what contradicts itself is refused."""
+        """Labels that are not classes become a field, with a note; tables that contradict each other are refused."""
         names = sorted(str(p.relative_to(self.tree)) for p in self.tree.rglob("*.jpg"))[:12]
         for table, first in (("train.csv", 0.5), ("val.csv", 1)):
             (self.dir / table).write_text("path,target\n" +
@@ -139,7 +139,7 @@ class PackimgSources(PackimgTest):
         text = self.packimg("convert", "-q", "train.csv", "--root", self.tree, "-o", "classes.pimg", "--labels", "classes")
         self.assertIn("  classes   12\n", text)
         self.assertIn("  note      most labels belong to a single image: 12 classes for 12 images; --labels field", text)
-        # The same of shards, where a label is a member or in the JSON.
+        # The same for shards, in which a label is a member or in the JSON.
         image = next(self.tree.rglob("*.jpg")).read_bytes()
         for name, members in (("cls", [{"cls": b"0.5"}, {"cls": b"2.0\n"}]), ("label", [{"json": b'{"label": 0.5}'}, {"json": b'{"label": 2.0}'}])):
             self.shard(f"{name}.tar", [(str(i), {"jpg": image, **more}) for i, more in enumerate(members)])
@@ -154,7 +154,7 @@ class PackimgSources(PackimgTest):
         self.assertIn("the label of a.jpg is a whole number or a name, and that of 0.jpg is not", self.stderr)
 
     def archived(self, folder):
-        """The folder, and archives of it: by its name and by its contents."""
+        """Returns the folder and archives of it, which contain the folder or only its contents."""
         with tarfile.open(self.dir / "by-name.tar", "w") as tar:
             tar.add(self.dir / folder, folder)
         with tarfile.open(self.dir / "contents.tar.gz", "w:gz") as tar:
@@ -166,7 +166,7 @@ class PackimgSources(PackimgTest):
         return [folder, "by-name.tar", "contents.tar.gz", "by-name.zip"]
 
     def test_folders_and_archives_agree(self):
-        """One tree gives the same classes, notes and counts in whatever it comes."""
+        """The same tree gives the same classes, notes and counts as a folder and in any archive."""
         for part, classes in (("train", ["ant", "bee"]), ("val", ["ant", "cat"])):
             for name in classes:
                 shutil.copytree(self.tree / name, self.dir / "data" / part / name)
@@ -196,9 +196,9 @@ class PackimgSources(PackimgTest):
                     self.assertEqual(len(told), len(notes), told)
             summary = self.convert(source, "-o", "out.pimg", "--force")
             kinds = {kind["kind"]: kind["files"] for kind in summary["ignored_kinds"]}
-            kinds.pop("hidden")  # a folder by its name, files of an archive each
+            kinds.pop("hidden")  # a hidden folder counts once; in an archive, each of its files counts
             self.assertEqual(kinds, {".dcm": 3, ".txt": 1, "without an ending": 1}, source)
-            # Each by itself, and the same class has the same number.
+            # each source separately; a class has the same number in each
             for options, class_of in (([], {"ant": 0, "bee": 1, "cat": 2}), (["--class-from", "parent"], {"ant": 0, "bee": 1, "cat": 2}),
                                       (["--class-from", "none"], {None: -1})):
                 summary = self.convert(source, "-o", "parts.pimg", "--force", "--split", "folders", "--shuffle", 1, *options)
@@ -224,7 +224,7 @@ class PackimgSources(PackimgTest):
         self.assertIn("among 1 file, such as a.dcm", self.stderr)
 
     def test_notes_on_what_came_of_it(self):
-        """A class that lost all its images, and pixels that became JPEGs."""
+        """Notes about classes that lost all their images, and about pixels that became JPEGs."""
         shutil.copytree(self.tree, self.dir / "in")
         for name in ("dog", "eel"):
             (self.dir / "in" / name).mkdir()
@@ -247,13 +247,13 @@ class PackimgSources(PackimgTest):
             self.assertNotIn("became", str(self.convert(kinds, "-o", "k.pimg", "--force", *options)["notes"]))
 
     def labels(self, table, *options, rc=0):
-        """The summary of the table as a dataset, and the labels in it."""
+        """Converts this table; returns the summary, and the labels in the dataset."""
         (self.dir / "t.csv").write_text(table, newline="")
         summary = self.convert("t.csv", "--root", self.tree, "-o", "t.pimg", "--force", *options, rc=rc)
         return summary, [s["class"] if s["label"] >= 0 else None for s in self.list("t.pimg")]
 
     def test_labels_that_are_missing(self):
-        """What has no label is counted in the summary, whatever stands for none."""
+        """Samples without a label are counted in the summary, whatever the cell contains."""
         for cell in (",", ",NaN", ",None", ",null", ",n/a", ""):
             summary, labels = self.labels(f"path,label\nant/00.jpg,x\nant/01.jpg{cell}\nbee/00.jpg,y\n")
             self.assertEqual((labels, summary["unlabelled"], summary["classes"]), (["x", None, "y"], 1, 2), cell)
@@ -265,13 +265,13 @@ class PackimgSources(PackimgTest):
         self.assertIn("  no label  1 of 3 samples, the first ant/01.jpg\n", text)
 
     def test_labels_that_are_no_number(self):
-        """A not-a-number in a spelling that does not mean a missing label is no class, and not class 0."""
+        """An unusual spelling of NaN that does not mean a missing label is neither a class nor class 0."""
         summary, labels = self.labels("path,label\nant/00.jpg,1\nant/01.jpg,Nan\nbee/00.jpg,0\n", rc=1)
         self.assertEqual(labels, ["1", "0"])
         self.assertIn("t.csv, line 3: label Nan is not a class number in 0..", str(summary["skipped"]))
 
     def test_tables_of_other_programs(self):
-        """Columns by other names, names without endings, lists of Caffe and MXNet; what cannot be known is asked for."""
+        """Columns with other names, image names without suffix, lists of Caffe and MXNet. The error asks for whatever is ambiguous."""
         for name in ("cat", "dog"):
             shutil.copy(self.tree / "ant" / "00.jpg", self.tree / f"{name}.jpg")
             self.addCleanup((self.tree / f"{name}.jpg").unlink)
@@ -294,7 +294,7 @@ class PackimgSources(PackimgTest):
         self.assertIn("in UTF-16; save it as UTF-8", self.stderr)
 
     def test_names_without_folder_or_ending(self):
-        """Lists of Kaggle and Caffe as they are: folder, ending and label are found where that is plain, and said."""
+        """Kaggle's and Caffe's lists without options: folder, suffix and label are found if they are unambiguous, with a note."""
         image = next(self.tree.rglob("*.jpg"))
         for name in ("train/a.jpg", "train/b.jpg", "train/sub/a cat.jpg", "other/c.JPEG", "lists/x", "d.png"):
             (self.dir / name).parent.mkdir(parents=True, exist_ok=True)
@@ -319,7 +319,7 @@ class PackimgSources(PackimgTest):
                               ("train/sub/a cat.jpg 1\n", ("train/sub/a cat.jpg", "1")), ("c 5 1\n", ("other/c.JPEG", "5")), ("3,c.JPEG\n", ("other/c.JPEG", "3"))):
             self.assertEqual(packed("t.txt", table)[1], [wanted], table)
         self.assertEqual(packed("lists/t.txt", "a 1\n")[1], [("../train/a.jpg", "1")])
-        (self.dir / "lists" / "t.txt").write_text("c 1\n")  # other/ may be another dataset's
+        (self.dir / "lists" / "t.txt").write_text("c 1\n")  # images in other/ may belong to another dataset
         self.packimg("convert", "-q", "lists/t.txt", "-o", "no.pimg", rc=2)
         self.assertIn('neither a column named "path" nor an image\'s name, but "c" and "1"', self.stderr)
         self.assertEqual(packed("t.csv", "Image Index,label,age\nd.png,x,3\n")[0]["notes"][0], 't.csv: the column "Image Index" names the images; --path-column says otherwise')
@@ -327,14 +327,14 @@ class PackimgSources(PackimgTest):
         (self.dir / "t.csv").write_text("id,label\na,0\n")
         self.packimg("convert", "-q", "t.csv", "-o", "no.pimg", rc=2)
         self.assertIn('t.csv: the image of "a" may be other/a.jpg or train/a.jpg: --root DIR and --path-suffix TEXT choose', self.stderr)
-        self.assertEqual(packed("trainLabels.csv", "id,label\na,0\n")[1], [("train/a.jpg", "0")])  # by the name of the table
+        self.assertEqual(packed("trainLabels.csv", "id,label\na,0\n")[1], [("train/a.jpg", "0")])  # the table's name selects the folder
         self.assertEqual(packed("t.csv", "id,label\na,0\nb,1\n")[1], [("train/a.jpg", "0"), ("train/b.jpg", "1")])  # only train/ has b
-        # what has a path is left alone, though files lack
+        # names with a path are used unchanged, even if files are missing
         summary, samples = packed("t.csv", "path,label\na.jpg,0\nd.png,1\n", rc=1)
         self.assertEqual((samples, [s["name"] for s in summary["skipped"]]), ([("d.png", "1")], ["a.jpg"]))
 
     def lists(self, cells, *options, header="path,label", rows=(), rc=0):
-        """The classes of a table with these cells as labels, the samples' lists of them, and the notes."""
+        """Converts a table with these cells as labels. Returns the classes, the samples' lists of classes, and the summary."""
         names = [str(p.relative_to(self.tree)) for p in sorted(self.tree.rglob("*.jpg"))]
         lines = [f"{name},{cell}" for name, cell in zip(names, cells)] if not rows else [f"{name},{row},{cell}" for name, row, cell in zip(names, rows, cells)]
         (self.dir / "t.csv").write_text("\n".join([header, *lines, ""]))
@@ -346,7 +346,9 @@ class PackimgSources(PackimgTest):
         return [c["name"] for c in info["classes"]], [s.get("fields", {}).get(name, s.get("class")) for s in self.list("t.pimg")], summary
 
     def test_several_labels_in_a_cell(self):
-        """Cells of several labels are lists of classes where that is plain, or asked for; the summary says which, with the remedy for the opposite."""
+        """Cells with several labels become lists of classes if that is unambiguous or requested. The summary says which, and the option for
+        the opposite.
+        """
         classes, samples, summary = self.lists(["cat dog", "dog", "cat", "bee cat", "bee", ""])
         self.assertEqual((classes, samples), (["bee", "cat", "dog"], [[1, 2], [2], [1], [0, 1], [0], None]))
         self.assertEqual((summary["unlabelled"], summary["notes"]), (1, [
@@ -355,7 +357,7 @@ class PackimgSources(PackimgTest):
                                         (["7 0", "1"], [str(i) for i in range(8)], [[7, 0], [1]]), (["\"['a', 'b c']\"", "[]"], ["a", "b c"], [[0, 1], []]),
                                         (['"1,2,3"', "0"], ["0", "1", "2", "3"], [[1, 2, 3], [0]]), (['"a, b"', "a", "b"], ["a", "b"], [[0, 1], [0], [1]])):
             self.assertEqual(self.lists(cells)[:2], (classes, samples), cells)
-        # what may be one label is one, and a note says how it would be several
+        # a cell that may be a single label is one, and a note gives the option for several
         for cells, separator in ((["hot dog", "dog"], "space"), (["red car", "blue car", "red bus", "blue bus"], "space"), (['"0,5"', '"1,0"'], "comma")):
             classes, _, summary = self.lists(cells)
             self.assertEqual(len(classes), len(cells))
@@ -365,7 +367,7 @@ class PackimgSources(PackimgTest):
         self.assertEqual(self.lists(["a;b", "c"], "--labels", "field")[:2], ([], ["a;b", "c"]))
         self.assertEqual(self.lists(["hot dog", "dog"], "--label-separator", "space")[1], [[1, 0], [0]])
         self.assertEqual(self.lists(["x+y", "y"], "--label-separator", "+")[1], [[0, 1], [1]])
-        # a column that is not called so, in a table of two
+        # a column with another name than label, in a table of two columns
         self.assertEqual(self.lists(["a b", "a", "b", "b a c", "c", "a c"], header="path,tags")[0], ["a", "b", "c"])
         self.assertEqual(self.lists(["1 5", "2 9", "3 7"], header="path,point")[:2], ([], ["1 5", "2 9", "3 7"]))
         (self.dir / "classes.txt").write_text("dog\ncat\n")
@@ -420,7 +422,7 @@ class PackimgSources(PackimgTest):
                 tar.addfile(entry, io.BytesIO(data))
 
     def test_webdataset_labels_that_are_missing(self):
-        """Members that are not neighbours, missing or empty ones, and NaN: no label is lost without a word."""
+        """Members that are not adjacent, missing or empty, and NaN: no label is lost silently."""
         image = next(self.tree.rglob("*.jpg")).read_bytes()
         self.members("apart.tar", [("a.jpg", image), ("b.jpg", image), ("a.cls", b"1"), ("b.cls", b"0")])
         summary = self.convert("apart.tar", "-o", "out.pimg", rc=1)
@@ -437,7 +439,9 @@ class PackimgSources(PackimgTest):
         self.assertEqual(([s["label"] for s in self.list("out.pimg")], summary["unlabelled"]), ([0, -1, -1, -1, -1], 4))
 
     def test_keys_with_dots(self):
-        """Keys that end at the last dot are told from images with names of their own; two in one sample are a choice."""
+        """Keys that end at the last dot are distinguished from several images per key; for two images in a sample, the error asks for a
+        choice.
+        """
         image = next(self.tree.rglob("*.jpg")).read_bytes()
         self.members("dots.tar", [(f"v1/22.0{i}.{end}", image if end == "jpg" else str(i).encode()) for i in range(3) for end in ("cls.txt", "jpg", "txt")])
         summary = self.convert("dots.tar", "-o", "out.pimg")
@@ -450,13 +454,13 @@ class PackimgSources(PackimgTest):
         self.assertIn("two images in one sample, 0.left.jpg and 0.right.jpg; --exclude leaves one out", self.stderr)
         self.convert("two.tar", "-o", "out.pimg", "--force", "--exclude", "*.right.jpg")
         self.assertEqual([(s["source"], s["label"]) for s in self.list("out.pimg")], [("0.left.jpg", 0), ("1.left.jpg", 1)])
-        # an image that is called like its key goes before others, which are fields
+        # the image named exactly like its key is the sample's image; others are fields
         self.members("depth.tar", [("a.depth.png", b"d"), ("a.jpg", image), ("a.cls", b"0")])
         self.convert("depth.tar", "-o", "out.pimg", "--force")
         self.assertEqual([(s["source"], s["label"], list(s["fields"])) for s in self.list("out.pimg")], [("a.jpg", 0, ["depth.png"])])
 
     def test_json_of_python(self):
-        """Numbers that JSON has none of are no values; the same letters in strings stay."""
+        """Numbers that do not exist in JSON, such as NaN, are no values; the same letters in strings are kept."""
         image = next(self.tree.rglob("*.jpg")).read_bytes()
         text = b'{"label": 1, "a": NaN, "b": -Infinity, "c": "NaN \\"Infinity", "d": [1, NaN], "e": 0.5}'
         self.shard("a.tar", [("a", {"jpg": image, "json": text}), ("b", {"jpg": image, "json": b'{"label": 0, "a": 2}'})])
@@ -469,7 +473,7 @@ class PackimgSources(PackimgTest):
         self.packimg("verify", "-q", "out.pimg")
 
     def test_tables_beside_images(self):
-        """A table that nothing reads is named where it may hold the labels, and only there."""
+        """A table that was not read is named only where it may hold the labels."""
         shutil.copytree(self.tree / "ant", self.dir / "in")
         (self.dir / "in" / "metadata.csv").write_text("file_name,label\n00.jpg,x\n")
         self.assertEqual(self.convert("in", "-o", "out.pimg")["notes"],
@@ -478,7 +482,7 @@ class PackimgSources(PackimgTest):
         self.assertEqual(self.convert("in/metadata.csv", "-o", "out.pimg", "--force")["notes"], [])
 
     def test_sources_that_are_not_read(self):
-        """What a file is, and what takes it; a pipe is read once."""
+        """The error says what an unreadable source is and what converts it; a pipe is read only once."""
         foreign = {"x.parquet": b"PAR1" + bytes(60), "a.npy": b"\x93NUMPY\1\0" + bytes(60), "idx": b"\0\0\x08\1" + bytes(60),
                    "data_batch_1": b"\x80\4\x95" + bytes(60), "metadata.jsonl": b'{"file_name": "a.jpg"}\n',
                    "r-00000-of-00001": bytes.fromhex("0500000000000000eab2043e") + b"hello" + bytes(4),
@@ -496,7 +500,7 @@ class PackimgSources(PackimgTest):
                 for name in ("[2024]", "{a}", "PAR1", "%PDF-1"):
                     tar.add(next(self.tree.rglob("*.jpg")), f"{name}/1.jpg")
             self.assertEqual(self.convert("odd.tar", "-o", "odd.pimg", "--force")["classes"], 4)
-        # the oldest kind of tar says nothing of itself
+        # the oldest tar format has no magic number
         old = bytearray((self.dir / "odd.tar").read_bytes())
         old[257:265] = bytes(8)
         old[148:156] = b"%06o\0 " % (sum(old[:148]) + 8 * 32 + sum(old[156:512]))
@@ -513,7 +517,7 @@ class PackimgSources(PackimgTest):
             self.assertEqual(self.convert("pipe", "-o", "pipe.pimg")["classes"], 2)
 
     def test_empty_class_folders(self):
-        """A class folder without images keeps its number; one with other files is no class; the summary says either."""
+        """A class folder without images keeps its number; a folder with other files is no class; the summary reports both."""
         shutil.copytree(self.tree, self.dir / "in")
         (self.dir / "in" / "b" / "sub").mkdir(parents=True)
         (self.dir / "in" / "b" / ".keep").touch()
@@ -531,7 +535,7 @@ class PackimgSources(PackimgTest):
             self.assertEqual(self.convert(source, "-o", "out.pimg", "--force", "--exclude", "b")["classes"], 3)
 
     def test_classes_that_are_numbers(self):
-        """As in torchvision "10" comes behind "1", which is said where it makes a difference."""
+        """As in torchvision, "10" sorts directly after "1"; a note says so if it matters."""
         image = next(self.tree.rglob("*.jpg"))
         for prefix, count, said in (("", 10, False), ("", 11, True), ("class_", 11, True), ("0", 10, False)):
             folder = self.dir / f"{prefix}{count}"
@@ -541,12 +545,12 @@ class PackimgSources(PackimgTest):
             notes = self.convert(folder, "-o", "out.pimg", "--force")["notes"]
             wanted = f'classes are numbered in order of their names, so "{prefix}2" is class 3, after "{prefix}10"; --classes FILE sets another order'
             self.assertEqual(notes, [wanted] if said else [])
-        # numbers that a table gives are what they are
+        # numbers given by a table are used unchanged
         rows = "".join(f"{self.tree}/ant/{i:02d}.jpg,{i},{12 - i}\n" for i in range(11))
         self.assertNotIn("order of their names", str(self.labels("path,label,class\n" + rows)[0]["notes"]))
 
     def test_names_of_other_alphabets(self):
-        """Whatever the locale, an archive gives every name that it holds; one that is too long is skipped."""
+        """In any locale, all names in an archive are read; a name that is too long is skipped."""
         image = next(self.tree.rglob("*.jpg")).read_bytes()
         names = ["日本/é.jpg", "plain/a.jpg", "ü/b.jpg"]
         with zipfile.ZipFile(self.dir / "a.zip", "w") as archive:
@@ -585,7 +589,7 @@ class PackimgSources(PackimgTest):
         (self.dir / "classes.txt").write_text("cat\nbee\n")
         self.packimg("convert", "-q", self.tree, "--classes", "classes.txt", "-o", "no.pimg", rc=2)
         self.assertIn("ant", self.stderr)
-        # the longest name fits, with or without an end; a hole is no line
+        # the longest allowed name, with or without a newline at the end; then a hole, which is refused
         for text in ("cat\r\nbee\nant\n" + "n" * 4096 + "\r\n", "cat\n\nbee\nant\n" + "n" * 4096):
             (self.dir / "classes.txt").write_text(text)
             self.convert(self.tree, "--classes", "classes.txt", "-o", "long.pimg", "--force")
@@ -606,7 +610,7 @@ class PackimgSources(PackimgTest):
         self.assertEqual({s.get("class") for s in both}, {"ant", "bee", "cat", None})
 
     def test_tables_that_say_much(self):
-        """However long a table or a list of classes is, no more than is promised is held of it."""
+        """However long a table or a list of classes is, memory stays within the limit."""
         shutil.copy(next((self.tree / "ant").iterdir()), self.dir / "a.jpg")
         cell = "x" * 1000000
         with open(self.dir / "long.csv", "w") as file:

@@ -1,4 +1,4 @@
-"""What packimg's tests as a user share: a folder of images, a folder to work in, and packimg itself. Standard library only."""
+"""Base class of packimg's tests: a folder of images, a work folder, and packimg. Uses only the standard library."""
 
 import filecmp
 import io
@@ -13,9 +13,9 @@ import tempfile
 import unittest
 
 PACKIMG = os.environ["PACKIMG"]
-IMAGES = os.environ["PACKIMG_IMAGES"]  # the program that draws them
-FORGE = os.environ["PACKIMG_FORGE"]  # one that changes a byte of a sample's side data and mends the checksums
-# A process counts the memory of the one that started it as its own: let that be a small one.
+IMAGES = os.environ["PACKIMG_IMAGES"]  # program that draws the images
+FORGE = os.environ["PACKIMG_FORGE"]  # program that changes a byte of a sample or of its side data, and corrects the checksums
+# A new process starts with the peak memory of its parent, so start packimg from a small process.
 MEASURE = """
 import os, sys
 _, status, usage = os.wait4(os.spawnv(os.P_NOWAIT, sys.argv[1], sys.argv[1:]), 0)
@@ -44,7 +44,7 @@ class PackimgTest(unittest.TestCase):
         self.folder.cleanup()
 
     def packimg(self, *args, rc=0, **options):
-        """Runs packimg, checks its exit status, returns its standard output."""
+        """Runs packimg and checks its exit status. Returns its standard output."""
         done = subprocess.run([PACKIMG, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               cwd=self.dir, **options)
         self.stderr = done.stderr.decode()
@@ -54,8 +54,8 @@ class PackimgTest(unittest.TestCase):
         return done.stdout.decode()
 
     def peak(self, *args, rc=0):
-        """Runs packimg, checks its exit status and returns the memory that it took at most, in MiB."""
-        # What a sanitizer keeps of freed memory is not packimg's.
+        """Runs packimg and checks its exit status. Returns its peak memory in MiB."""
+        # Freed memory that a sanitizer quarantines does not count as packimg's.
         options = {**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=1:" + os.environ.get("ASAN_OPTIONS", "")}
         done = subprocess.run([sys.executable, "-ISc", MEASURE, PACKIMG, *map(str, args)], cwd=self.dir, env=options,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True)
@@ -72,7 +72,7 @@ class PackimgTest(unittest.TestCase):
         return [json.loads(line) for line in self.packimg("list", "--json", path).splitlines()]
 
     def same_images(self, extracted, source):
-        """Every file of source is in extracted with the same bytes, and no other."""
+        """Asserts that both folders have the same files with the same bytes."""
         names = sorted(p.relative_to(source) for p in source.rglob("*") if p.is_file())
         found = sorted(p.relative_to(extracted) for p in extracted.rglob("*") if p.is_file())
         self.assertEqual(names, found)
@@ -91,7 +91,7 @@ class PackimgTest(unittest.TestCase):
         return info["uuid"], info["metadata"], info.get("mean"), info["classes"], listed
 
     def forge(self, name, sample, part, at, value):
-        """Sets a byte of a sample's side data, and mends the checksums."""
+        """Changes a byte of a sample's data or side data, and corrects the checksums."""
         subprocess.run([FORGE, str(self.dir / name), str(sample), part, str(at), str(value)], check=True)
 
     def shard(self, name, samples):
@@ -103,7 +103,7 @@ class PackimgTest(unittest.TestCase):
                     tar.addfile(entry, io.BytesIO(data))
 
     def damage(self, path, sample):
-        """Flips a byte of that sample's stored bytes, which must occur once in the file."""
+        """Flips a byte of the sample's stored data, which must occur once in the file."""
         self.packimg("extract", "-q", path, "-o", "extracted", "-i", sample)
         data, stored = (self.dir / path).read_bytes(), next((self.dir / "extracted").rglob("*.jpg")).read_bytes()
         self.assertEqual(data.count(stored), 1)
