@@ -1,4 +1,4 @@
-"""python -m loaderd.convert: pixels and fields are those of the source. Formats whose readers are not installed are skipped."""
+"""python -m loaderd.convert: pixels and fields equal those of the source. Formats whose readers are not installed are skipped."""
 
 import contextlib
 import io
@@ -25,7 +25,7 @@ except ImportError:
 
 
 def message(number, data):
-    """A field of bytes in protobuf's wire format."""
+    """Encodes a field of bytes in protobuf's wire format."""
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
@@ -39,7 +39,7 @@ def varint(value):
 
 
 def example(values, packed=True):
-    """A tf.train.Example."""
+    """Encodes a tf.train.Example."""
     entries = b""
     for name, items in values.items():
         items = items if isinstance(items, list) else [items]
@@ -69,7 +69,7 @@ class Convert(ImagesTest):
         cls.jpegs = [file.read_bytes() for file in cls.files]
 
     def convert(self, source, *options, status=0, out="out.pimg", force=True):
-        """Runs the converter in this process; returns what it printed."""
+        """Runs the converter in this process; returns its output."""
         arguments = [self.dir / source, self.dir / out, *(["--force"] if force else []), *options]
         said, errors = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
@@ -81,7 +81,7 @@ class Convert(ImagesTest):
         return listed(self.dir / name)
 
     def stored(self, name="out.pimg"):
-        """The files of the samples, in order."""
+        """Returns the image files of the samples, in order."""
         back = tempfile.TemporaryDirectory(prefix="convert-test-")
         self.addCleanup(back.cleanup)
         packimg("extract", "-q", "--manifest", self.dir / name, "-o", back.name)
@@ -89,7 +89,7 @@ class Convert(ImagesTest):
         return [(pathlib.Path(back.name) / line.split(",")[0]).read_bytes() for line in lines]
 
     def test_tfrecord(self):
-        """Features of every kind, packed or not, of one file and of splits."""
+        """Features of every kind, packed or not, in one file and in splits."""
         def features(i):
             return {"image/encoded": self.jpegs[i], "image/class/label": i - 1, "score": i / 4, "box": [0.5, float(i)], "ids": [i, -i], "text": f"é{i}".encode(),
                     "words": [b"a", b"b"], "raw": b"\xff\0", **({"rare": 7} if i == 2 else {"rare": []})}
@@ -131,7 +131,7 @@ class Convert(ImagesTest):
         self.assertEqual(self.stored(), self.jpegs[1:3])
 
     def test_schemas_of_splits(self):
-        """All splits have the fields and kinds that hold the values of each."""
+        """All splits get the same fields, of types that hold the values of every split."""
         (self.dir / "set").mkdir()
         for i, (split, values) in enumerate((("train", {"n": 1, "ids": [1, 2], "only": b"x"}), ("test", {"n": [1, 2], "ids": [1, 2]}))):
             tfrecord(self.dir / "set" / f"{split}.tfrecord", [example({"image": self.jpegs[i], **values})])
@@ -146,7 +146,7 @@ class Convert(ImagesTest):
         self.assertEqual([*test.rows()], [{"jpg": self.jpegs[1], "n": 0.5, "text": "a"}])
 
     def test_imagefolder(self):
-        """Hugging Face's folders: a table in each split, whose classes have the same numbers."""
+        """Hugging Face's image folders: each split has a table, and classes have the same numbers in all splits."""
         for split, rows in (("train", [("b", 0), ("a", 1)]), ("test", [("b", 2)])):
             (self.dir / "in" / split / "sub").mkdir(parents=True)
             lines = []
@@ -171,7 +171,9 @@ class Convert(ImagesTest):
         self.assertIn("metadata.jsonl, line 1: not an object of columns", self.convert("in/test", status=2))
 
     def test_imagefolder_columns(self):
-        """A column of a CSV has one type, a number only where no text changes by it, in all splits; all splits have the same fields."""
+        """A column of a CSV has one type in all splits; it is a number only if every cell reads back unchanged. All splits have the same
+        fields.
+        """
         tables = {"train": "file_name,code,mixed,whole,real,price\n0.jpg,007,a cat,3,0.5,1.50\n1.jpg,008,42,-4,2,2.25\n",
                   "test": "file_name,code,mixed,whole,real,price,more\n2.jpg,9,43,5,1,2.25,7\n"}
         for split, table in tables.items():
@@ -185,7 +187,7 @@ class Convert(ImagesTest):
         self.assertEqual(self.info("out-train.pimg").keys(), self.info("out-test.pimg").keys())
 
     def test_imagefolder_names(self):
-        """Folders of one name keep apart; two tables in one folder are refused."""
+        """Folders of the same name become different datasets; two tables in one folder are refused."""
         for i, folder in enumerate(("x/train", "y/train", "y/test")):
             self.put(f"in/{folder}/{i}.jpg", self.jpegs[i])
             self.put(f"in/{folder}/metadata.jsonl", {"file_name": f"{i}.jpg"})
@@ -205,13 +207,13 @@ class Convert(ImagesTest):
         return {line.split(":")[0].split()[1]: line.split(": ", 1)[1].split(",")[0] if "[" not in line else line.split(": ", 1)[1] for line in text.splitlines() if line.startswith("value ")}
 
     def holds(self, *values, name="out.pimg"):
-        """The file holds each of these bytes once."""
+        """Checks that the file contains each of these byte strings once."""
         data = (self.dir / name).read_bytes()
         for value in values:
             self.assertEqual(data.count(value), 1, value)
 
     def test_coco(self):
-        """Boxes, classes in the order of their ids, keypoints and captions, of the splits of a folder and of one file."""
+        """Boxes, classes in the order of their ids, keypoints and captions, from the splits of a folder and from one file."""
         images = [{"id": 7 + i, "file_name": f"{i}.jpg"} for i in range(3)]
         categories = [{"id": 18, "name": "dog"}, {"id": 3, "name": "car"}]
         boxes = [{"id": 1, "image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4.5], "area": 9, "iscrowd": 0, "segmentation": [[1, 2, 3, 4, 5, 6], [0, 0, 0.5, 1]]},
@@ -261,7 +263,9 @@ class Convert(ImagesTest):
         return [kind["name"] for kind in json.loads(text)["classes"]]
 
     def test_names_of_two_classes(self):
-        """A category without objects that has another's name, as in Roboflow's exports, gets one of its own; two with objects are refused."""
+        """If two categories have the same name and one has no objects, as in Roboflow's exports, that one is renamed; if both have objects,
+        they are refused.
+        """
         categories = [{"id": 0, "name": "pill", "supercategory": "none"}, {"id": 1, "name": "pill", "supercategory": "pill"}]
         for split, used in (("train", 1), ("valid", 1), ("test", 0)):
             self.put(f"rf/{split}/a.jpg", self.jpegs[0])
@@ -275,7 +279,7 @@ class Convert(ImagesTest):
         self.assertEqual(self.classes("out-train.pimg"), ["pill_0", "pill"])
 
     def test_manifest_of_coco(self):
-        """packimg converts the manifest of such a dataset, in which the classes of boxes have a column beside the sample's class."""
+        """packimg converts the manifest of such a dataset, which has a column for the classes of boxes in addition to the sample's class."""
         self.put("coco/a.jpg", self.jpegs[0])
         self.put("coco/_annotations.coco.json", {"images": [{"id": 1, "file_name": "a.jpg"}], "categories": [{"id": 0, "name": "car"}],
                                                  "annotations": [{"id": 1, "image_id": 1, "category_id": 0, "bbox": [1, 2, 3, 4]}]})
@@ -287,7 +291,7 @@ class Convert(ImagesTest):
         self.assertEqual(self.listed("again.pimg")[0]["fields"]["class_2"], "[0]")
 
     def test_coco_entries(self):
-        """Entries that lack what is needed, or have an id of another, are refused by file and entry."""
+        """Entries that lack a required key, or repeat an id, are refused; the error names file and entry."""
         image, category = {"id": 7, "file_name": "0.jpg"}, {"id": 3, "name": "car"}
         box = {"id": 1, "image_id": 7, "category_id": 3, "bbox": [1, 2, 3, 4]}
 
@@ -314,7 +318,7 @@ class Convert(ImagesTest):
                 self.assertIn(told, self.convert("bad.json", status=2))
 
     def test_yolo(self):
-        """Boxes and polygons; classes by data.yaml in its several forms."""
+        """Boxes and polygons; classes from data.yaml in its various notations."""
         for split, lines in (("train", ["1 0.5 0.5 0.25 0.125\n0 0.25 0.25 0.5 0.5\n", ""]), ("val", ["0 0.25 0.25 0.75 0.25 0.75 0.5\n"])):
             for i, text in enumerate(lines):
                 self.put(f"yolo/images/{split}/{i}.jpg", self.jpegs[i])
@@ -342,7 +346,7 @@ class Convert(ImagesTest):
             with self.subTest(yaml):
                 self.assertIn(told, self.convert("yolo", status=2))
         (self.dir / "yolo/data.yaml").unlink()
-        self.put("yolo/classes.txt", "cat\ndog")  # without an end of line
+        self.put("yolo/classes.txt", "cat\ndog")  # without a newline at the end
         self.convert("yolo")
         self.assertEqual(self.classes("out-val.pimg"), ["cat", "dog"])
         self.put("yolo/labels/val/0.txt", "0 0.5 0.5 0.25\n")
@@ -351,7 +355,7 @@ class Convert(ImagesTest):
         self.assertIn("there is no class 5 among 2", self.convert("yolo", status=2))
 
     def test_yolo_poses(self):
-        """kpt_shape makes keypoints of what follows the boxes; without it the same lines would be polygons."""
+        """With kpt_shape, the numbers after a box are keypoints; without it, the same lines would be polygons."""
         for i, text in enumerate(("0 0.5 0.5 0.25 0.25 0.125 0.25 2 0 0 0\n", "")):
             self.put(f"pose/images/{i}.jpg", self.jpegs[i])
             self.put(f"pose/labels/{i}.txt", text)
@@ -401,7 +405,7 @@ class Convert(ImagesTest):
 
     @unittest.skipUnless(pillow and numpy, "needs Pillow and NumPy")
     def test_masks(self):
-        """The indices of palettes; folders in the layouts of ADE20K and Cityscapes, and VOC's."""
+        """Masks are the indices of palette images, in the folder layouts of ADE20K, Cityscapes and VOC."""
         def masked(image, mask):
             self.put(image, self.jpegs[0])
             with pillow.open(self.dir / image) as opened:
@@ -427,7 +431,7 @@ class Convert(ImagesTest):
             self.assertEqual(len(masks), 1, source)
             with pillow.open(masks[0]) as opened:
                 self.assertTrue((numpy.asarray(opened) == indices).all(), source)
-        objects = masked("voc/JPEGImages/0.jpg", "voc/SegmentationObject/0.png") + 1  # beside the mask of classes
+        objects = masked("voc/JPEGImages/0.jpg", "voc/SegmentationObject/0.png") + 1  # an additional mask of objects
         pillow.fromarray(objects, "P").save(self.dir / "voc/SegmentationObject/0.png")
         self.convert("voc")
         packimg("extract", "-q", self.dir / "out.pimg", "-o", self.dir / "both")
@@ -443,7 +447,7 @@ class Convert(ImagesTest):
         self.assertIn("mask: it is 3 x 3", self.convert("ade", "--on-error", "fail", status=2).replace("None: ", ""))
 
     def test_outputs(self):
-        """The names of all datasets are checked before one is written."""
+        """The names of all output files are checked before the first one is written."""
         for split in ("train", "test"):
             self.put(f"in/{split}/0.jpg", self.jpegs[0])
             self.put(f"in/{split}/metadata.csv", "file_name\n0.jpg\n")
@@ -469,7 +473,7 @@ class Convert(ImagesTest):
         self.assertEqual(self.listed(), [])
 
     def test_files_that_cannot_be_read(self):
-        """Such a file ends the conversion with status 2, and is named."""
+        """An unreadable file ends the conversion with status 2 and an error that names it."""
         self.put("yolo/images/0.jpg", self.jpegs[0])
         self.put("yolo/labels/0.txt", b"0 0.5\xff")
         self.assertIn("0.txt: not UTF-8", self.convert("yolo", status=2))
@@ -478,7 +482,7 @@ class Convert(ImagesTest):
         self.assertIn("data.yaml'", self.convert("yolo", status=2))
 
     def test_names_that_are_not_utf8(self):
-        """Names of files are bytes: they become keys, and messages show them."""
+        """File names are bytes: any name can be a key, and messages can show it."""
         name = os.fsdecode(b"\xff.jpg")
         self.put(f"yolo/images/{name}", self.jpegs[0])
         self.put(f"yolo/images/bad{name}", b"")
@@ -521,7 +525,7 @@ class Convert(ImagesTest):
 
     @unittest.skipUnless(numpy, "needs NumPy")
     def test_cifar(self):
-        """The folder of CIFAR-10 for Python; a pickle that would run code is refused."""
+        """The Python version of CIFAR-10; a pickle that would run code is refused."""
         folder = self.dir / "cifar-10-batches-py"
         folder.mkdir()
         planes = numpy.random.default_rng(1).integers(0, 256, (5, 3072), numpy.uint8)
@@ -545,7 +549,7 @@ class Convert(ImagesTest):
 
     @unittest.skipUnless(pyarrow, "needs pyarrow")
     def test_parquet(self):
-        """Hugging Face's structures and types, plain bytes, splits, and what no field holds."""
+        """Hugging Face's structures and types, plain bytes, splits, and values that no field can hold."""
         names = ["ant", "bee"]
         features = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": names}}
         rows = [{"image": {"bytes": jpeg, "path": f"{i}.jpg"}, "label": i % 2, "n": i, "w": i / 2, "ok": True, "text": "é", "boxes": [[i, 1.5]],
@@ -578,7 +582,7 @@ class Convert(ImagesTest):
         for name, part in (("train-00000-of-00002", plain[:1]), ("train-00001-of-00002", plain[1:2]), ("test-00000-of-00001", plain[2:])):
             pyarrow.parquet.write_table(part, self.dir / "hub" / "data" / f"{name}.parquet")
         self.convert("hub", "--label", "kind")
-        self.assertEqual([s["label"] for s in self.listed("out-train.pimg")], [1, 0])  # of the classes of all splits
+        self.assertEqual([s["label"] for s in self.listed("out-train.pimg")], [1, 0])  # numbered over the classes of all splits
         self.assertEqual([s["label"] for s in self.listed("out-test.pimg")], [1])
         lists = pyarrow.list_(pyarrow.int64())
         for name, part in (("train", pyarrow.table({"jpg": self.jpegs[:1], "ids": pyarrow.array([[1, 2]], lists), "kind": ["a"]})),

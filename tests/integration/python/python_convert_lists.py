@@ -1,4 +1,6 @@
-"""python -m loaderd.convert: datasets whose annotations are lists beside the images, and FFCV's with a stand-in for its reader (tests/release/converters has FFCV's own)."""
+"""python -m loaderd.convert: datasets with annotations in lists next to the images; and FFCV's format with a fake reader
+(tests/release/converters uses FFCV's own).
+"""
 
 import contextlib
 import io
@@ -20,7 +22,7 @@ class ConvertLists(ImagesTest):
         cls.jpegs = [file.read_bytes() for file in cls.files]
 
     def convert(self, source, status=0):
-        """Runs the converter in this process; returns what it printed."""
+        """Runs the converter in this process; returns its output."""
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             result = convert.main([str(self.dir / source), str(self.dir / "out.pimg"), "--force"])
@@ -36,7 +38,7 @@ class ConvertLists(ImagesTest):
         return [(pathlib.Path(s["source"]).stem, s["label"], s.get("fields", {})) for s in listed(self.dir / name)]
 
     def test_celeba(self):
-        """Attributes are a vector of 0 and 1, and each split is a dataset, of the project's lists and of Kaggle's tables."""
+        """The project's lists and Kaggle's tables: attributes become a vector of 0 and 1, and each split a dataset."""
         for i in range(3):
             self.put(f"c/img_align_celeba/00000{i}.jpg", self.jpegs[i])
         self.put("c/list_attr_celeba.txt", "3\nBald Smiling Young \n000000.jpg -1  1 -1\n000001.jpg  1  1  1\n000002.jpg -1 -1 -1\n")
@@ -53,7 +55,7 @@ class ConvertLists(ImagesTest):
         self.convert("c")
         self.assertEqual([name for name, _, _ in self.fields("out-train.pimg")], ["000000", "000001"])
         self.assertEqual(self.fields("out-test.pimg"), [("000002", -1, {"attributes": [0, 0, 0], "labels": [], "identity": 9, "landmarks": [[2, 3], [4, 5], [6, 7], [8, 9], [10, 11]]})])
-        self.convert("c/list_attr_celeba.txt")  # the list stands for its folder
+        self.convert("c/list_attr_celeba.txt")  # the name of a list stands for its folder
         for cell, told in (("2", "000001.jpg: Smiling is 2, not 1 or -1"), ("", "000001.jpg: 2 numbers, not 3")):
             self.put("c/list_attr_celeba.txt", f"2\nBald Smiling Young\n000000.jpg -1 1 -1\n000001.jpg 1 {cell} 1\n")
             self.assertIn(told, self.convert("c", status=2))
@@ -71,7 +73,7 @@ class ConvertLists(ImagesTest):
 
     @unittest.skipUnless(pillow and numpy, "Pillow or NumPy is not installed")
     def test_pets(self):
-        """Breeds by number with the names of the images, trimaps and boxes of heads, of each list."""
+        """Classes with the breeds' names, trimaps and boxes of heads, from each list."""
         rows = {"Abyssinian_1": "1 1 1", "american_bulldog_7": "2 2 1", "Abyssinian_3": "1 1 1"}
         for i, name in enumerate(rows):
             self.put(f"p/images/{name}.jpg", self.jpegs[i])
@@ -97,7 +99,7 @@ class ConvertLists(ImagesTest):
             self.assertIn(told, self.convert("p", status=2))
 
     def test_cub(self):
-        """Images by number, with boxes and parts, in two splits."""
+        """Images with boxes and parts, which the lists refer to by number, in two splits."""
         for i in range(3):
             self.put(f"b/CUB_200_2011/images/00{i % 2 + 1}.x/{i}.jpg", self.jpegs[i])
         lists = {"images.txt": "1 001.x/0.jpg\n2 002.x/1.jpg\n3 001.x/2.jpg\n", "classes.txt": "1 001.x\n2 002.x\n", "image_class_labels.txt": "1 1\n2 2\n3 1\n",
@@ -112,7 +114,7 @@ class ConvertLists(ImagesTest):
         self.assertIn("class 9 is not in classes.txt", self.convert("b", status=2))
 
     def test_imagenet_localization(self):
-        """Classes in the order of the synsets, boxes with their classes."""
+        """Classes in the order of the synsets; boxes with their classes."""
         for name, i in (("train/n02/n02_1", 0), ("val/ILSVRC2012_val_00000001", 1)):
             self.put(f"i/ILSVRC/Data/CLS-LOC/{name}.JPEG", self.jpegs[i])
         self.put("i/LOC_synset_mapping.txt", "n02 pug, pug-dog\nn01 tench, Tinca tinca\n")
@@ -126,7 +128,7 @@ class ConvertLists(ImagesTest):
             self.assertIn(f"ILSVRC2012_val_00000001: {told}", self.convert("i", status=2))
 
     def test_open_images(self):
-        """Boxes and labels of the images that are there, by the headers of tables, in splits."""
+        """Boxes and labels of the images that exist. Columns are found by the tables' headers; there are several splits."""
         for i, name in enumerate(("train/b0", "train/a1", "train/c2", "validation/d3")):
             self.put(f"o/{name}.jpg", self.jpegs[i])
         header = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside"
@@ -167,7 +169,7 @@ class ConvertLists(ImagesTest):
 
     @unittest.skipUnless(numpy, "NumPy is not installed")
     def test_ffcv(self):
-        """Each type of field; JPEGs stay as they are, and what metadata points to is checked."""
+        """Each type of field. JPEGs stay unchanged, and pointers in the metadata are checked."""
         pixels = numpy.arange(2 * 3 * 3, dtype="u1").reshape(2, 3, 3)
         blobs = [self.jpegs[0], b"\xff\0", b'{"a": 1}\0', struct.pack("<2f", 1, 2), pixels.tobytes()]
         head = struct.pack("<HHIQQ", 2, 7, 4096, 2, 64 + sum(map(len, blobs))) + b"\2image"

@@ -1,4 +1,4 @@
-"""python -m loaderd.convert: masks of objects from run lengths and polygons, and of COCO's panoptic segments. Golden values are pycocotools'."""
+"""python -m loaderd.convert: masks from run lengths, polygons and COCO's panoptic segments. Golden values are pycocotools' results."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 9, 6
 
 
 def drawn(spans, height=HEIGHT, width=WIDTH):
-    """The rows of a mask as texts of 0 and 1."""
+    """Returns the rows of a mask as strings of 0 and 1."""
     mask = _spans.ObjectMask(height, width, "u8")
     mask.paint(spans, 1)
     return ["".join(map(str, row)) for row in mask.pixels().tolist()]
@@ -22,7 +22,7 @@ def drawn(spans, height=HEIGHT, width=WIDTH):
 
 class ConvertMasks(ImagesTest):
     def convert(self, source, *options, status=0):
-        """Runs the converter in this process; returns what it printed."""
+        """Runs the converter in this process; returns its output."""
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             result = convert.main([str(self.dir / source), str(self.dir / "out.pimg"), "--force", *options])
@@ -39,15 +39,15 @@ class ConvertMasks(ImagesTest):
         (pillow.new(mode, (WIDTH, HEIGHT)) if pixels is None else pillow.fromarray(pixels)).save(self.dir / name)
 
     def mask(self, name, dataset="out.pimg"):
-        """The pixels of a mask of the only sample."""
+        """Returns the pixels of a mask of the only sample."""
         back = self.dir / f"back-{len(list(self.dir.iterdir()))}"
         packimg("extract", "-q", self.dir / dataset, "-o", back)
         with pillow.open(next(back.rglob(f"*.{name}.*"))) as opened:
             return numpy.asarray(opened).tolist()
 
     def test_shapes(self):
-        """Run lengths, compressed or not, and polygons are pycocotools' pixels."""
-        runs = [7, 3, 1, 2, 41]  # by columns: 7 pixels of 0, 3 of 1 ...
+        """Run lengths, compressed or not, and polygons give pycocotools' pixels."""
+        runs = [7, 3, 1, 2, 41]  # column by column: 7 pixels of 0, 3 of 1 ...
         wanted = ["001000000", "010000000", "010000000", "010000000", "000000000", "010000000"]
         for counts in (runs, "731OX1"):
             self.assertEqual(drawn(_spans.spans_of_runs(_spans.run_lengths([HEIGHT, WIDTH], counts))), wanted)
@@ -57,7 +57,7 @@ class ConvertMasks(ImagesTest):
         self.assertEqual(drawn(_spans.spans_of_polygon([6.7, 0.5, 7.7, 3.4, 0, 0.3], HEIGHT, WIDTH)), ["111000000", "000111100", "000000110", *["000000000"] * 3])
 
     def coco(self, *annotations, **image):
-        """A COCO dataset of one image."""
+        """Writes a COCO dataset of one image."""
         self.image("coco/0.png")
         self.put("coco/_annotations.coco.json", {
             "images": [{"id": 5, "file_name": "0.png", **image}], "categories": [{"id": 1, "name": "car"}],
@@ -65,7 +65,7 @@ class ConvertMasks(ImagesTest):
 
     @unittest.skipUnless(pillow and numpy, "needs Pillow and NumPy")
     def test_coco_instances(self):
-        """Each pixel has the number of the smallest object there; crowds lie below."""
+        """Where objects overlap, a pixel has the number of the smallest one; crowds are below all others."""
         polygon, inner = {"segmentation": [[0, 0, 4, 0, 4, 3, 0, 3]]}, {"segmentation": [[1, 1, 3, 1, 3, 2, 1, 2]]}
         crowd, single = ({"segmentation": {"size": [HEIGHT, WIDTH], "counts": [0, count, HEIGHT * WIDTH - count]}, "iscrowd": crowd} for count, crowd in ((6, 1), (11, 0)))
         self.coco(inner, crowd, {}, polygon, height=HEIGHT, width=WIDTH)
@@ -75,11 +75,11 @@ class ConvertMasks(ImagesTest):
         self.assertEqual(self.mask("instances"), [[4, 4, 4, 4] + [0] * 5, [4, 1, 1, 4] + [0] * 5, [4, 4, 4, 4] + [0] * 5] + [[2] + [0] * 8] * 3)
         fields = listed(self.dir / "out.pimg")[0]["fields"]
         self.assertEqual((fields["instance"], fields["rle"]), ([1, 2, 0, 4], {"71": crowd["segmentation"]}))
-        twice = {"segmentation": [*inner["segmentation"] * 4, [0, 0, 2, 0, 2, 3, 0, 3]]}  # 7 pixels, though 14 of its polygons
+        twice = {"segmentation": [*inner["segmentation"] * 4, [0, 0, 2, 0, 2, 3, 0, 3]]}  # 7 pixels, although its polygons add up to 14
         self.coco(polygon, twice, height=HEIGHT, width=WIDTH)
         self.convert("coco", "--masks", "instances")
         self.assertEqual(self.mask("instances")[:3], [[2, 2, 1, 1] + [0] * 5, [2, 2, 2, 1] + [0] * 5, [2, 2, 1, 1] + [0] * 5])
-        self.coco(single, polygon)  # the encoding has the image's size
+        self.coco(single, polygon)  # the run lengths give the image's size
         self.convert("coco")
         self.assertEqual(self.mask("instances")[0], [1, 1, 2, 2] + [0] * 5)
         self.coco(polygon, height=HEIGHT, width=WIDTH)
@@ -120,7 +120,9 @@ class ConvertMasks(ImagesTest):
         self.assertIn("annotation 71: its segmentation: size is [6, 9], but that of annotation 70, of the same image, is another", self.convert("coco", status=2))
 
     def panoptic(self, segments, split="val2017", **annotation):
-        """COCO's panoptic annotations of one image, whose PNG has the ids 1 + 256 * 2 left, 3 + 65536 in the middle, and 0 right."""
+        """Writes COCO's panoptic annotations of one image. The segment ids in the PNG are 1 + 256 * 2 on the left, 3 + 65536 in the middle
+        and 0 on the right.
+        """
         ids = numpy.zeros((HEIGHT, WIDTH, 3), "uint8")
         ids[:, :3], ids[:, 3:6] = (1, 2, 0), (3, 0, 1)
         self.image(f"pan/{split}/0.png")
@@ -131,7 +133,7 @@ class ConvertMasks(ImagesTest):
 
     @unittest.skipUnless(pillow and numpy, "needs Pillow and NumPy")
     def test_panoptic(self):
-        """Pixels have the numbers of segments, and those of classes if asked; a file with instances beside it is COCO's."""
+        """Pixels are numbers of segments, or of classes if requested; a folder that also has an instances file is read as COCO."""
         segments = [{"id": 65539, "category_id": 7}, {"id": 513, "category_id": 2, "iscrowd": 1, "bbox": [0, 0, 3, 5], "area": 4}]
         self.panoptic(segments)
         said = self.convert("pan")
@@ -142,7 +144,8 @@ class ConvertMasks(ImagesTest):
         self.assertEqual(self.mask("panoptic"), [[2, 2, 2, 1, 1, 1, 0, 0, 0]] * HEIGHT)
         self.convert("pan/annotations/panoptic_val2017.json", "--masks", "classes")
         self.assertEqual(self.mask("mask"), [[0, 0, 0, 1, 1, 1, 255, 255, 255]] * HEIGHT)
-        for top, images in (("ade", "images/validation"), ("city", "leftImg8bit/val/ulm")):  # as panopticapi's users keep those
+        for top, images in (("ade", "images/validation"), ("city", "leftImg8bit/val/ulm")):  # the folder layouts in which panopticapi's
+                                                                                             # users keep these datasets
             there = self.dir / top / ("gtFine" if top == "city" else "")
             self.image(f"{top}/{images}/0.png")
             shutil.copytree(self.dir / "pan/annotations/panoptic_val2017", there / f"{top}_panoptic_val")
@@ -182,7 +185,7 @@ class ConvertMasks(ImagesTest):
 
     @unittest.skipUnless(pillow and numpy, "needs Pillow and NumPy")
     def test_open_images(self):
-        """Segmentations have the number of the box with their class and corners, at the size of the image; groups lie below."""
+        """A segmentation gets the number of the box with its class and corners, and the image's size; groups are below all others."""
         self.image("oi/validation/a.png")
         header = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf"
         boxes = ("/m/1,1,0,0.5,0,1,0,0,0", "/m/2,1,0.25,1,0,1,0,0,0", "/m/1,1,0.25,1,0,1,0,0,1")
