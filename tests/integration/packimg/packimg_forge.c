@@ -1,6 +1,6 @@
 /*
- * `packimg_forge FILE SAMPLE data|side OFFSET VALUE` changes the byte at OFFSET of a sample or of
- * its side data, and corrects all checksums, as an attacker would. FILE is a single file. Only
+ * `packimg_forge FILE SAMPLE data|side PLACE VALUE` changes the byte at offset PLACE of a sample or
+ * of its side data, and corrects all checksums, as an attacker would. FILE is a single file. Only
  * parsing the scan can detect the change.
  */
 #include "format/layout.h"
