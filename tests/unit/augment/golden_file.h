@@ -1,6 +1,6 @@
 /*
- * Data files of golden results, compressed with zstd and read from front to back; parsing of a
- * pipeline that is valid. All functions fail the test in place of returning an error.
+ * Golden data files, compressed with zstd and read from front to back; and parsing of valid
+ * pipelines. All functions fail the test instead of returning an error.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is left of a file's contents. */
+/* The unread rest of a file's contents. */
 struct golden {
 	const uint8_t *at, *end;
 };

@@ -96,7 +96,8 @@ static uint8_t *apply(const struct pipeline *pipeline, int isa, const struct pac
 	struct pipeline_times times = {0};
 	struct packimg_sample next[] = {*sample, *sample, *sample};
 
-	next[1].codec = next[2].codec = PACKIMG_CODEC_JPEG; /* only JPEGs are decoded ahead */
+	next[1].codec = next[2].codec =
+		PACKIMG_CODEC_JPEG; /* only JPEGs are announced for decoding ahead */
 	pipeline_shape(pipeline, epoch, &shape);
 	size_t size = (shape.sample_size + 3 * CANARY) / CANARY * CANARY;
 	uint8_t *block = aligned_alloc(CANARY, size), *output = block + CANARY + misalignment;

@@ -1,7 +1,7 @@
 /*
- * Steps for boxes against torchvision: which window random_iou_crop chooses, which boxes stay and
- * where they are; and what torchvision leaves open. The argument is the data file made by
- * tests/golden/frame/make_boxes.py, which describes the format.
+ * Steps for boxes compared with torchvision: the window that random_iou_crop chooses, the boxes
+ * that are kept, and their coordinates; also cases that torchvision does not define. The argument
+ * is the data file made by tests/golden/frame/make_boxes.py, which describes the format.
  */
 #include "format/augment/apply/coordinates.h"
 #include "format/augment/apply/iou_crop.h"
@@ -25,7 +25,7 @@ struct sample {
 	size_t count;
 };
 
-/* Makes the sample's geometry by its boxes, and moves these. */
+/* Makes the sample's geometry, which may depend on its boxes, and moves the boxes. */
 static void make(const struct sample *sample, struct geometry *geometry, float *moved,
 		 uint8_t *keep)
 {
@@ -114,9 +114,9 @@ TEST(boxes_equal_torchvision)
 	free(data);
 }
 
-/* ---- what torchvision leaves open ---- */
+/* ---- cases that torchvision does not define ---- */
 
-/* A sample of two boxes, one in each half. */
+/* Returns a sample of two boxes, one in each half. */
 static struct sample two_boxes(const char *text)
 {
 	struct sample sample = {.width = 100,
@@ -129,7 +129,7 @@ static struct sample two_boxes(const char *text)
 	return sample;
 }
 
-/* Returns the window of the crop, of no width if there is none. */
+/* Returns the window of the crop; its width is 0 if there is none. */
 static struct iou_window window_of(const struct sample *sample)
 {
 	static struct geometry geometry;
@@ -145,8 +145,10 @@ static struct iou_window window_of(const struct sample *sample)
 	return (struct iou_window){0};
 }
 
-/* Samples without boxes, or of which no window suits, are left as they are: torchvision's loop ends
- * in neither case. */
+/*
+ * A sample without boxes, or without a suitable window, stays unchanged. torchvision would search
+ * without end.
+ */
 TEST(crops_that_cannot_be_leave_the_sample)
 {
 	struct sample none = two_boxes("random_iou_crop(sampler_options=0.5)");
@@ -166,15 +168,15 @@ TEST(crops_that_cannot_be_leave_the_sample)
 	}
 }
 
-/* A sample with very many boxes, or one that no window suits, takes bounded work. */
+/* A sample with very many boxes, or without a suitable window, takes bounded work. */
 TEST(work_is_bounded)
 {
 	static const struct {
 		const char *text;
 		size_t count;
-		unsigned numbers; /* drawn at most */
+		unsigned numbers; /* maximum count of random numbers drawn */
 	} cases[] = {
-		/* the fourth window is compared no more */
+		/* the comparisons are exhausted before the fourth window */
 		{"random_iou_crop(sampler_options=0.9:0.8, trials=1000)", IOU_CROP_TESTS_MAX / 3,
 		 100},
 		{"random_iou_crop(sampler_options=0.9:0.8, trials=2)", 1,
@@ -201,7 +203,7 @@ TEST(work_is_bounded)
 	free(corners);
 }
 
-/* Epochs, samples and seeds draw anew; options, shapes and sides are those that are allowed. */
+/* Windows differ by epoch, sample and seed, and respect options, aspect ratios and sides. */
 TEST(windows_are_drawn_within_their_bounds)
 {
 	struct sample sample =
@@ -226,7 +228,7 @@ TEST(windows_are_drawn_within_their_bounds)
 	assert_true(different > 290);
 }
 
-/* Boxes as fractions, and after steps that move them, choose as those of pixels where they are. */
+/* The window is the same for boxes given as fractions, and for boxes moved by earlier steps. */
 TEST(boxes_choose_where_they_are)
 {
 	static const char crop[] = "random_iou_crop(sampler_options=0.2:0.4)";
@@ -242,7 +244,7 @@ TEST(boxes_choose_where_they_are)
 
 		assert_true(expected.width > 0);
 		assert_memory_equal(&got, &expected, sizeof(got));
-		/* with the same numbers, the flip's own apart */
+		/* hflip(p=0) draws the flip's random number, so both crops draw the same ones */
 		struct sample same = two_boxes("hflip(p=0) random_iou_crop(sampler_options=0.2:"
 					       "0.4)");
 
@@ -262,7 +264,10 @@ TEST(boxes_choose_where_they_are)
 	}
 }
 
-/* The crop empties boxes of all values by their centre, not only of the one that chooses. */
+/*
+ * The crop empties the boxes of all values whose centre is outside, not only those of the value
+ * that chooses the window.
+ */
 TEST(crops_empty_what_they_do_not_show)
 {
 	struct sample sample = two_boxes("a: random_iou_crop(sampler_options=0.4)");
@@ -293,13 +298,15 @@ TEST(crops_empty_what_they_do_not_show)
 	assert_in_range(emptied, 20, 140);
 }
 
-/* The boxes that choose are those of the first image; if there are several, the one that is named.
+/*
+ * The window depends on the boxes of the first image; if it has several, the step must name one
+ * value.
  */
 TEST(boxes_that_choose_are_found)
 {
 	static const struct {
 		const char *pipeline, *schema;
-		int number, position; /* of the boxes; of the refusal */
+		int number, position; /* index of the boxes; position of the error */
 		const char *words;
 	} cases[] = {
 		{"hflip", "image: image u8[h,w,3]\n", -1, 0, NULL},

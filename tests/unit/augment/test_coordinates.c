@@ -1,6 +1,6 @@
 /*
- * Masks, boxes and keypoints against torchvision, and properties of boxes that it does not state.
- * The argument is the data file made by tests/golden/frame/make.py, which describes the format.
+ * Masks, boxes and keypoints compared with torchvision, and further properties of boxes. The
+ * argument is the data file made by tests/golden/frame/make.py, which describes the format.
  */
 #include "format/augment/apply/coordinates.h"
 #include "format/augment/apply/raster_resampler.h"
@@ -13,9 +13,9 @@
 enum { ROWS_MAX = 16 };
 
 static const char *golden_path;
-static unsigned long differ_max; /* pixels in a million */
+static unsigned long differ_max; /* differing pixels per million */
 static unsigned long warped_pixels, differing_pixels;
-static uint32_t box_count, point_count; /* of each case in the file */
+static uint32_t box_count, point_count; /* per case in the file */
 
 static const struct coordinates xyxy = {SCHEMA_BOXES, SCHEMA_XYXY, false};
 
@@ -69,7 +69,7 @@ static void take_rows(struct golden *golden, size_t count, float *rows)
 	memcpy(rows, golden_take(golden, count * sizeof(*rows)), count * sizeof(*rows));
 }
 
-/* What a case holds before the results. */
+/* The input of a case. */
 struct golden_case {
 	char text[PIPELINE_TEXT_MAX + sizeof(" sanitize_boxes")];
 	uint32_t width, height;
@@ -93,8 +93,8 @@ static void take_case(struct golden *golden, struct golden_case *given)
 }
 
 /*
- * Returns the largest difference of the rows from torchvision's: at most 1e-4, or 4 units in the
- * last place of points far outside the frame.
+ * Compares with torchvision: differences may be 1e-4, or 4 units in the last place for points far
+ * outside the frame. Returns the largest one.
  */
 static double compare_rows(const struct golden_case *given, const char *what, const float *got,
 			   const float *expected, size_t count)
@@ -250,7 +250,7 @@ TEST(masks_boxes_and_points_equal_torchvision)
 
 /* ---- properties ---- */
 
-/* The box around a rectangle of a mask is where its box goes, within a pixel of the output. */
+/* Moving a box gives the bounding box of the equally moved mask, within a pixel of the output. */
 TEST(boxes_follow_their_masks)
 {
 	static const char *const texts[] = {
@@ -289,7 +289,7 @@ TEST(boxes_follow_their_masks)
 					seen[3] = fmaxf(seen[3], (float)v + 1);
 				}
 		coordinates_apply(&geometry, WIDTH, HEIGHT, &xyxy, box, 1, NULL);
-		/* The tip of a corner that is cut by the frame may fall between pixels. */
+		/* if the frame cuts a corner, its tip may fall between pixels */
 		bool cut = box[0] <= 0 || box[1] <= 0 || box[2] >= (float)width ||
 			   box[3] >= (float)height;
 		float off = cut && i % 4 == 2 ? 1000 : i % 4 == 2 ? 3.5f : 2;
@@ -304,7 +304,7 @@ TEST(boxes_follow_their_masks)
 	assert_true(compared > 200);
 }
 
-/* Runs steps that draw nothing on boxes of a picture of 60 x 50 pixels. */
+/* Runs steps without random draws on boxes of a picture of 60 x 50 pixels. */
 static void run_step(const char *text, const struct coordinates *coordinates, float *boxes,
 		     size_t count, uint8_t *keep)
 {
@@ -314,7 +314,9 @@ static void run_step(const char *text, const struct coordinates *coordinates, fl
 	coordinates_apply(&geometry, 60, 50, coordinates, boxes, count, keep);
 }
 
-/* Boxes of any bytes end inside the frame and are never reversed; sanitizing drops the impossible.
+/*
+ * Boxes of arbitrary bytes end inside the frame and are never reversed. sanitize_boxes drops those
+ * without a valid area.
  */
 TEST(impossible_boxes_become_empty)
 {
@@ -326,7 +328,10 @@ TEST(impossible_boxes_become_empty)
 		{10, 10, 20, 20},
 	};
 	enum { COUNT = sizeof(boxes) / sizeof(*boxes) };
-	/* Of those that do not clip, width or centre may be infinite if the edges are not. */
+	/*
+	 * for the steps that do not clip, width or centre may be infinite although the edges are
+	 * finite
+	 */
 	static const char *const texts[] = {"pad(3)",
 					    "resize(300)",
 					    "random_rotation(20)",
@@ -385,18 +390,21 @@ TEST(sanitize_has_torchvisions_bounds)
 	assert_memory_equal(keep, usual, COUNT);
 	run_step("sanitize_boxes(min_size=3, min_area=10)", &xyxy, boxes[0], COUNT, keep);
 	assert_memory_equal(keep, larger, COUNT);
-	/* Boxes that are not damaged keep their bytes. */
+	/* valid boxes keep their bytes */
 	assert_memory_equal(boxes, before, (COUNT - 2) * sizeof(boxes[0]));
 	run_step("clamp_boxes sanitize_boxes", &xyxy, boxes[0], COUNT, keep);
 	assert_memory_equal(keep, clamped, COUNT);
-	/* Each step sees the picture of its place in the pipeline. */
+	/* each step sees the picture as it is at that point of the pipeline */
 	run_step("center_crop(4) sanitize_boxes resize(60x50)", &xyxy, before[3], 1, keep);
 	assert_int_equal(keep[0], 1);
 	run_step("resize(4x4) sanitize_boxes(min_size=5) resize(60x50)", &xyxy, before[3], 1, keep);
 	assert_int_equal(keep[0], 0);
 }
 
-/* I5: dropped rows go from every value of the boxes, and the others keep their order. */
+/*
+ * Dropped rows are dropped from every value that refers to the boxes; the other rows keep their
+ * order.
+ */
 TEST(rows_stay_together)
 {
 	enum { COUNT = 200 };
@@ -410,7 +418,7 @@ TEST(rows_stay_together)
 	for (int i = 0; i < COUNT; i++) {
 		float x = 100 * random_float(&random), y = 80 * random_float(&random);
 
-		/* The width says which box it is. */
+		/* the width identifies the box */
 		ids[i] = i;
 		area[i] = (float)i / 2;
 		memcpy(boxes[i], (float[]){x, y, x + 1 + (float)i / 16, y + 3}, sizeof(boxes[i]));
@@ -449,7 +457,7 @@ TEST(clamped_boxes_lie_in_the_frame)
 		assert_true(fabsf(fractions[k] - ((const float[]){0, 0.5f, 0.7f, 1})[k]) < 1e-6f);
 }
 
-/* Steps for boxes with names act on the boxes of these names alone. */
+/* Named steps for boxes act only on the values named. */
 TEST(named_steps_are_for_their_boxes)
 {
 	static const char text[] = "a, b: sanitize_boxes(min_size=20) b: clamp_boxes";
@@ -472,7 +480,10 @@ TEST(named_steps_are_for_their_boxes)
 	pipeline_free(pipeline);
 }
 
-/* Visibility stays; keypoints flip as pixels, polygons as edges; fractions are of the new frame. */
+/*
+ * Visibility does not change. Keypoints flip like pixels, polygons like edges. Fractions refer to
+ * the new frame.
+ */
 TEST(points_keep_what_is_theirs)
 {
 	static struct geometry geometry;
@@ -503,8 +514,10 @@ TEST(points_keep_what_is_theirs)
 	assert_int_equal(coordinates_row(&(struct coordinates){SCHEMA_CLASS, SCHEMA_XY, false}), 0);
 }
 
-/* Without steps that move them, fractions would else change in their last bit. Points that are not
- * finite do. */
+/*
+ * Points that no step moves keep their bytes, except points that are not finite. Converting
+ * fractions to pixels and back would change their last bits.
+ */
 TEST(points_that_do_not_move_keep_their_bytes)
 {
 	static const enum schema_role roles[] = {SCHEMA_KEYPOINTS, SCHEMA_POLYGONS};

@@ -1,6 +1,6 @@
 /*
  * Masks, rasters and coordinates through the public interface, with the real decoder: they follow
- * an image in any orientation and codec, and what does not fit is refused.
+ * an image in any orientation and codec, and those that do not fit the image are refused.
  */
 #include "format/augment/apply/widen.h"
 #include "format/augment/frame.h"
@@ -53,7 +53,7 @@ static struct packimg_sample raw_sample(int orientation, uint64_t index)
 	};
 }
 
-/* Returns a raster of the pixels, which is valid until the next one. */
+/* Returns a raster of the pixels, valid until the next call. */
 static struct packimg_sample raster_sample(int orientation, uint64_t index)
 {
 	const struct packimg_raster raster = {pixels, 3, WIDTH * 3,         WIDTH,
@@ -74,7 +74,10 @@ static struct frame_raster form_of(const struct packimg_sample *sample)
 	return (struct frame_raster){sample->width, sample->height, PACKIMG_ELEMENT_U8, 3, {0}};
 }
 
-/* Codecs 2 and 4, and eight orientations; the image and its mask are stored differently. */
+/*
+ * Masks as raw pixels (codec 2) and as rasters (codec 4), in eight orientations, follow an image
+ * that may be stored differently.
+ */
 TEST(masks_follow_stored_images)
 {
 	static const char *const texts[] = {
@@ -108,7 +111,7 @@ TEST(masks_follow_stored_images)
 	}
 }
 
-/* A box painted into the image is where its coordinates go. */
+/* The coordinates of a box move like the box painted into the image. */
 TEST(coordinates_follow_the_image)
 {
 	struct pipeline *pipeline = parse("random_crop(32) hflip vflip");
@@ -186,7 +189,7 @@ TEST(masks_that_do_not_fit_are_refused)
 	damaged.codec = PACKIMG_CODEC_JPEG;
 	expect_error(pipeline, &damaged, &form, -ENOTSUP, "sample 5: codec 1 stores no raster");
 	pipeline_free(pipeline);
-	/* Samples of another size than the pipeline was fixed to would not fit into the output. */
+	/* A sample whose size is not the pipeline's fixed size would not fit the output. */
 	pipeline = parse("hflip");
 	assert_int_equal(pipeline_fix_size(pipeline, 44, 32, NULL), 0);
 	expect_error(pipeline, &mask, &form, -EINVAL, "but finished samples are 44 x 32; add");
@@ -204,7 +207,7 @@ TEST(masks_that_do_not_fit_are_refused)
 	pipeline_free(pipeline);
 }
 
-/* Rasters of measurements are resized between their pixels, classes are not. */
+/* Rasters of measurements can be interpolated between pixels; masks of classes are not. */
 TEST(rasters_are_computed_on_request)
 {
 	struct packimg_sample depth = raster_sample(3, 1);
@@ -235,7 +238,7 @@ struct element_range {
 	int64_t least, most;
 };
 
-/* The first numbers are the ends of the range. */
+/* The first two numbers are the ends of the range. */
 static int64_t number_of(const struct element_range *range, size_t i)
 {
 	uint64_t span = (uint64_t)(range->most - range->least);
@@ -292,7 +295,7 @@ TEST(elements_are_widened_in_place)
 	assert_false(widen_can(SCHEMA_U8, SCHEMA_BF16));
 }
 
-/* A mask's numbers do not depend on the element with which it is delivered. */
+/* A mask has the same numbers in any element type in which it can be delivered. */
 TEST(masks_come_with_the_element_that_is_asked_for)
 {
 	struct pipeline *pipeline = parse("pad(9) random_crop(32) hflip");
@@ -321,7 +324,7 @@ TEST(pipelines_that_move_images_alone_are_refused)
 	static const struct {
 		const char *text;
 		bool coordinates;
-		int position; /* of the error; -2: none */
+		int position; /* position of the error; -2 if none is expected */
 	} cases[] = {
 		{"random_resized_crop(32) hflip color_jitter(0.4) random_erasing", true, -2},
 		{"resize(32x32) rand_augment", false, 14},

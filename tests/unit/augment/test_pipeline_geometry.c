@@ -46,7 +46,7 @@ TEST(geometry_is_folded)
 	}
 }
 
-/* Makes the geometry of an image of a name, "" for none. */
+/* Makes the geometry of the image with this name; "" means no name. */
 static void make_named(const char *text, const char *name, struct geometry *geometry)
 {
 	struct pipeline *pipeline = parse(text);
@@ -57,8 +57,8 @@ static void make_named(const char *text, const char *name, struct geometry *geom
 }
 
 /*
- * Steps that name images leave others as they would be without, and what they draw depends neither
- * on other steps nor on other names.
+ * A step with a name does not affect other images. Its draws depend neither on other steps nor on
+ * other names.
  */
 TEST(steps_that_name_images_are_for_these)
 {
@@ -76,7 +76,7 @@ TEST(steps_that_name_images_are_for_these)
 	assert_int_equal(with.effects.count, 1);
 	assert_memory_equal(&with.effects.effects[0].erase, &without.effects.effects[0].erase,
 			    sizeof(struct erase));
-	/* The image that is named has the same decisions of unnamed steps. */
+	/* the named image has the same draws in the steps without a name */
 	make_named(named, "a", &with);
 	assert_memory_equal(with.steps, without.steps, without.step_count * sizeof(*with.steps));
 	assert_int_equal(with.effects.count, 3);
@@ -91,7 +91,7 @@ TEST(steps_that_name_images_are_for_these)
 	assert_true(other.effects.effects[0].factor != with.effects.effects[0].factor);
 }
 
-/* Clients get no name with the transforms that are left to them. */
+/* Named steps are not deferred: clients do not know the names. */
 TEST(steps_that_name_images_are_not_deferred)
 {
 	struct pipeline *pipeline = parse("resize(40x40) random_crop(32) a: random_erasing");

@@ -1,6 +1,6 @@
 /*
- * Masks follow the image: a mask with the image's own pixels gets the same bytes wherever pixels
- * are only copied, and a mask of coordinates shows where the pixels of a resized image come from.
+ * Masks follow the image. If pixels are only copied, a mask with the image's pixels gives the
+ * image's bytes; with a resize, a mask of coordinates shows where the image's pixels come from.
  */
 #include "format/augment/apply/raster_resampler.h"
 #include "tests/unit/augment/pipeline_test.h"
@@ -62,8 +62,8 @@ static struct packimg_raster raster_of(const void *pixels, uint32_t width, uint3
 }
 
 /*
- * Runs the geometry of a sample on a mask with every instruction set. Sets the size of the result,
- * which the caller frees.
+ * Runs the geometry of a sample on a mask with every instruction set. Returns the result, which the
+ * caller frees, and its size.
  */
 static uint8_t *run(const struct pipeline *pipeline, const struct packimg_raster *whole,
 		    bool bilinear, uint64_t seed, uint64_t sample, const void *fill,
@@ -144,7 +144,10 @@ TEST(copied_masks_equal_the_image)
 		}
 }
 
-/* Returns the pixels of the image between two pixels of the sample, over all stages. */
+/*
+ * Returns the distance of two adjacent pixels of the sample in pixels of the image, over all
+ * stages.
+ */
 static double scale_of(const struct geometry *geometry, bool rows)
 {
 	double scale = 1;
@@ -159,7 +162,10 @@ static double scale_of(const struct geometry *geometry, bool rows)
 	return scale;
 }
 
-/* I8: an image whose red is x and green is y tells where its pixels come from. */
+/*
+ * An image whose red is x and green is y shows where its pixels come from; the mask's pixels come
+ * from the same place.
+ */
 TEST(coordinates_follow_the_image)
 {
 	enum { WIDTH = 120, HEIGHT = 90 };
@@ -203,7 +209,9 @@ TEST(coordinates_follow_the_image)
 	free(pixels);
 }
 
-/* Rounding down does not commute with a flip. */
+/*
+ * A flip before a resize and one after it give different masks, because positions are rounded down.
+ */
 TEST(flips_before_and_after_a_resize_differ)
 {
 	static const uint8_t pixels[] = {10, 11, 12, 13, 14}, before[] = {14, 13, 11},
@@ -225,7 +233,9 @@ TEST(flips_before_and_after_a_resize_differ)
 	}
 }
 
-/* Every element and number of channels is copied to the same places, from any orientation. */
+/*
+ * Every element type and number of channels is copied from the same positions, in any orientation.
+ */
 TEST(elements_are_copied_alike)
 {
 	static const enum packimg_element elements[] = {PACKIMG_ELEMENT_U8, PACKIMG_ELEMENT_U16,
@@ -276,7 +286,7 @@ TEST(elements_are_copied_alike)
 	}
 }
 
-/* Bilinear rasters of integers are those of f32, rounded; constants stay what they are. */
+/* Bilinear rasters of integers equal those of f32, rounded; constant rasters do not change. */
 TEST(computed_rasters_are_rounded_floats)
 {
 	enum { WIDTH = 60, HEIGHT = 45 };
@@ -322,7 +332,7 @@ TEST(computed_rasters_are_rounded_floats)
 	}
 }
 
-/* i32 has less precision in f32; it stays within its bounds. */
+/* i32 is rounded in f32, so results are clamped to the range of i32. */
 TEST(large_integers_are_clamped)
 {
 	static const int32_t pixels[] = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX,
@@ -341,7 +351,9 @@ TEST(large_integers_are_clamped)
 	pipeline_free(pipeline);
 }
 
-/* What lies outside the filter does not spread, though its weight would be zero. */
+/*
+ * Infinite values and NaN do not affect pixels beyond the filter, where their weight would be zero.
+ */
 TEST(infinite_values_stay_near)
 {
 	static const float pixels[] = {1, 2, INFINITY, NAN, 5, 6, 7, 8}, fill = 0;
@@ -357,7 +369,7 @@ TEST(infinite_values_stay_near)
 	pipeline_free(pipeline);
 }
 
-/* Rows are made several at once; none is written beyond the last. */
+/* Several rows are computed at once; none is written after the last one. */
 TEST(resized_rows_end_with_the_picture)
 {
 	float pixels[7 * 9], output[12 * 5 + 60];
@@ -375,7 +387,7 @@ TEST(resized_rows_end_with_the_picture)
 	resize_float_deinit(&resize);
 }
 
-/* Filters are kept for the next picture only if it has the same sizes. */
+/* Filters are reused only for a picture of the same sizes. */
 TEST(kept_filters_fit_the_sizes)
 {
 	static const uint32_t sizes[][4] = {{7, 9, 12, 5}, {7, 9, 12, 5}, {9, 7, 12, 5},
@@ -399,7 +411,7 @@ TEST(kept_filters_fit_the_sizes)
 	resize_float_deinit(&kept);
 }
 
-/* A picture that would be computed whole has a limit. */
+/* The size of a picture that must be computed as a whole is limited. */
 TEST(computed_pictures_are_limited)
 {
 	struct pipeline *pipeline = parse("resize(4096) center_crop(8)");
@@ -420,7 +432,7 @@ TEST(computed_pictures_are_limited)
 	pipeline_free(pipeline);
 }
 
-/* Nothing is read behind the last pixel: an inaccessible page follows it. */
+/* Nothing is read after the last pixel, where an inaccessible page follows. */
 TEST(reads_end_with_the_raster)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -443,7 +455,7 @@ TEST(reads_end_with_the_raster)
 	munmap(pages, 2 * page);
 }
 
-/* Only the pixels that the sample shows are decoded; of none, none. */
+/* Only the pixels that the sample shows are decoded; if it shows none, nothing is decoded. */
 TEST(regions_are_exact)
 {
 	static const struct {

@@ -18,8 +18,8 @@ static char folder[] = "/tmp/loaderbench-whatif-XXXXXX";
 static char path[64];
 
 /*
- * Terms of the last call, and whether costs are simulated. If so, every configuration but the
- * stored one takes a quarter of its time.
+ * Options of the last call; whether costs are simulated. If so, every configuration takes a quarter
+ * of the stored one's time.
  */
 static struct claim_options asked;
 static int is_made_up;
@@ -106,7 +106,7 @@ TEST(configs)
 	assert_true(whatif_resident(path) > 0 && whatif_resident(path) <= 1);
 }
 
-/* Pipelines may be written in any way; the transform that fixes the size cannot be left out. */
+/* Any notation of a pipeline is accepted. The transform that fixes the size cannot be left out. */
 TEST(transforms)
 {
 	struct whatif t;
@@ -126,7 +126,7 @@ TEST(transforms)
 	for (unsigned i = 0; i < t.transform_count; i++)
 		assert_true(t.transforms[i].image_us > 0);
 
-	/* Names of values stay with their step. */
+	/* Names of values belong to their step. */
 	assert_int_equal(whatif_measure(path,
 					"random_resized_crop(32) mask , m.2: fill(3) m.2 :to(i64) "
 					"hflip b:clamp_boxes to(f32)",
@@ -139,7 +139,10 @@ TEST(transforms)
 	assert_string_equal(t.transforms[3].text, "hflip");
 	assert_string_equal(t.transforms[4].text, "b:clamp_boxes");
 
-	/* Stored pixels have no transform that could be left out, and cannot be made smaller. */
+	/*
+	 * A dataset of raw pixels has no transform that could be left out, and cannot be made
+	 * smaller.
+	 */
 	assert_int_equal(whatif_measure(path, "", &usual, &t, error), 0);
 	assert_int_equal(t.transform_count, 0);
 	assert_int_equal(t.configs[CONFIG_SMALLER].changed, 0);
@@ -159,9 +162,7 @@ TEST(errors)
 	assert_non_null(strstr(error, "nonsense"));
 }
 
-/*
- * Trials run on the terms of the measured daemon, and the results are scaled to its measurements.
- */
+/* Trials use the settings of the measured daemon, and results are scaled to its measurements. */
 TEST(predictions)
 {
 	const struct settings settings = {.socket = "a daemon that is not asked again"};

@@ -1,6 +1,6 @@
 """A reader of schemas, values and rasters, and a decoder of indexed JPEGs in .pimg files, written only from format/SPEC.md and ITU-T T.81: small, slow, and independent of the library.
 
-It reads what it needs and checks little: it shows that the text suffices, not how to read untrusted files.
+It checks little: it shows that the text suffices, not how to read untrusted files.
 """
 
 import math
@@ -57,7 +57,7 @@ class Pimg:
         return (data_offset, data_size), (side_offset, side_size)
 
     def all_overlaps(self):
-        """Returns the pairs of ranges in the file that overlap and may not be shared, as verifying does."""
+        """Returns the pairs of ranges in the file that overlap illegally, as verifying finds them."""
         places = [self.places(i) for i in range(self.count)]
         images = [self.image_places(i) for i in range(self.sections.get(9, (0, 0))[1] // 64)]
         ranges = [*self.ranges, *self.columns()]
@@ -90,7 +90,7 @@ class Pimg:
 
 
     def image_places(self, number):
-        """As places(), of record `number` of section images."""
+        """As places(), for record `number` of section images."""
         data_offset, side_offset, _, _, data_size, side_size = struct.unpack_from("<QQQQII", self.data, self.sections[9][0] + 64 * number)
         return (data_offset, data_size), (side_offset, side_size)
 
@@ -112,7 +112,7 @@ class Pimg:
         return schema
 
     def stored(self, field, i):
-        """Returns the 8 bytes or the bytes of a field of sample i, or None: SPEC.md, "Fields and columns"."""
+        """Returns the value of a field of sample i as stored, or None if it is missing: SPEC.md, "Fields and columns"."""
         kind, = struct.unpack_from("<I", self.data, self.sections[4][0] + 32 * field)
         offset, = struct.unpack_from("<Q", self.data, self.sections[5][0] + 32 * field)
         if offset == 0 or not self.data[offset + i // 8] >> i % 8 & 1:
@@ -149,7 +149,7 @@ class Pimg:
 
 
 def raster_number(data, at):
-    """Reads a number of 7 bits a byte; returns it and the place behind it."""
+    """Reads a number of 7 bits per byte. Returns it, and the offset after it."""
     number = 0
     for k in range(3):
         number |= (data[at + k] & 127) << 7 * k

@@ -1,6 +1,6 @@
 /*
- * Codec 4: pixels survive every method, element, band height and orientation; only the bands of a
- * region are read; each kind of damage is reported.
+ * Codec 4: pixels survive every method, element, band height and orientation; only the region's
+ * bands are read; each kind of damage is reported.
  */
 #include "format/codec/raster.h"
 #include "format/packimg.h"
@@ -23,7 +23,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Returns a mask: regions of constant values, of which some rows repeat. The caller frees it. */
+/* Returns a mask with regions of constant values; some rows repeat. The caller frees it. */
 static uint8_t *mask_pixels(uint32_t width, uint32_t height, uint32_t channels,
 			    enum packimg_element element, struct packimg_raster *ret_raster)
 {
@@ -155,7 +155,7 @@ TEST(every_coding_is_lossless)
 				}
 }
 
-/* Raw and raw+zstd samples are rasters of bytes, too. */
+/* Raw and raw+zstd samples can be decoded as rasters of bytes. */
 TEST(raw_samples_keep_channels)
 {
 	for (uint32_t channels = 1; channels <= 3; channels += 2)
@@ -186,11 +186,15 @@ TEST(runs_are_as_specified)
 {
 	static const uint16_t pixels[] = {7, 7, 7, 300, 7, 7, 7, 300, 9, 9, 9, 9};
 	static const uint8_t expected[] = {
-		1,  5, 1, 1, 2, 0,    0, 0, /* head: u16, 1 channel, bands of 2 rows, 2 bands */
-		32, 0, 0, 0, 2, 0,    0, 0, /* the first ends at byte 32: runs */
-		36, 0, 0, 0, 2, 0,    0, 0, /* the second at 36 */
-		2,  3, 7, 0, 1, 0x2c, 1, 0, /* 2 runs: 3 x 7, 1 x 300; the row above */
-		1,  4, 9, 0,                /* 1 run: 4 x 9 */
+		1,  5,    1, 1,
+		2,  0,    0, 0, /* head: u16, 1 channel, bands of 2 rows, 2 bands */
+		32, 0,    0, 0,
+		2,  0,    0, 0, /* band 0 ends at byte 32; runs */
+		36, 0,    0, 0,
+		2,  0,    0, 0, /* band 1 ends at byte 36; runs */
+		2,  3,    7, 0,
+		1,  0x2c, 1, 0, /* row 0: 2 runs, 3 x 7 and 1 x 300; row 1: a copy of row 0 */
+		1,  4,    9, 0, /* row 2: 1 run, 4 x 9 */
 	};
 	struct packimg_raster raster = {
 		.data = (const uint8_t *)pixels,
@@ -208,7 +212,7 @@ TEST(runs_are_as_specified)
 	compare_regions(&sample, &raster);
 }
 
-/* Runs that are longer than the rest of the row write nothing behind it. */
+/* Runs longer than the rest of the row write nothing after it. */
 TEST(runs_stay_within_their_rows)
 {
 	static const uint8_t data[] = {2, 3, 7, 4, 9, 0};
@@ -223,7 +227,7 @@ TEST(runs_stay_within_their_rows)
 		assert_int_equal(pixels[i], 0xee);
 }
 
-/* Runs are filled in words, which stay within the row, whatever its width. */
+/* Runs are filled word by word, but stay within rows of any width. */
 TEST(runs_of_every_width_stay_within_their_rows)
 {
 	uint8_t pixels[2 * 200], got[2 * 200 + 64], data[4096];
@@ -251,7 +255,9 @@ TEST(runs_of_every_width_stay_within_their_rows)
 		}
 }
 
-/* What runs do not make small is compressed; what zstd does not make smaller is stored raw. */
+/*
+ * The best method: runs where they are small, else zstd, else raw if zstd does not make it smaller.
+ */
 TEST(best_method_follows_the_pixels)
 {
 	uint8_t pixels[3][64][256];
@@ -280,7 +286,7 @@ TEST(best_method_follows_the_pixels)
 	compare_regions(&sample, &raster);
 }
 
-/* A region does not depend on the bytes of bands that it does not touch. */
+/* A region does not depend on the bytes of bands outside it. */
 TEST(only_bands_of_the_region_are_read)
 {
 	struct packimg_region top = {0, 0, 40, 16}, middle = {3, 16, 20, 16}, low = {0, 31, 40, 2};
@@ -308,7 +314,7 @@ TEST(only_bands_of_the_region_are_read)
 	free(pixels);
 }
 
-/* Bytes with 1 or 3 channels are images, too. */
+/* Rasters of bytes with 1 or 3 channels can be decoded as images. */
 TEST(bytes_decode_to_rgb)
 {
 	struct packimg_region region = {4, 3, 20, 11};
@@ -338,7 +344,7 @@ TEST(bytes_decode_to_rgb)
 }
 
 struct damage {
-	size_t at;    /* byte of the sample to change */
+	size_t at;    /* offset of the byte of the sample to change */
 	uint8_t byte; /* its new value */
 	const char *text;
 };
@@ -431,7 +437,7 @@ TEST(damaged_frames_are_reported)
 	struct packimg_raster raster;
 	uint8_t *pixels = mask_pixels(40, 30, 2, PACKIMG_ELEMENT_I16, &raster);
 	struct packimg_sample sample = encode(&raster, PACKIMG_RASTER_ZSTD, 8, 1);
-	/* the frame begins at byte 16: magic number, descriptor, content size */
+	/* the frame begins at byte 16 with magic number, descriptor and content size */
 	const struct damage damages[] = {
 		{16, 0, "does not declare the 4800 bytes"},
 		{21, 0xc1, "does not declare the 4800 bytes"},
@@ -456,7 +462,7 @@ TEST(damaged_frames_are_reported)
 	free(pixels);
 }
 
-/* A small file that claims many pixels costs no more memory than the limit. */
+/* A small file that declares many pixels takes no more memory than the limit. */
 TEST(memory_is_limited)
 {
 	struct packimg_region row = {0, 0, 65535, 1}, all = {0, 0, 65535, 4096};
@@ -481,7 +487,7 @@ TEST(memory_is_limited)
 	free(pixels);
 }
 
-/* Bands of rows that are too long get fewer rows; a decoder refuses others. */
+/* Bands of very long rows have fewer rows; a decoder refuses larger bands. */
 TEST(long_rows_make_low_bands)
 {
 	struct packimg_raster raster;

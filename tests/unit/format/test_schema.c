@@ -159,7 +159,7 @@ TEST(equal_compares_what_the_text_states)
 TEST(faults_are_named_at_their_place)
 {
 	static const struct {
-		const char *text, *at; /* the first occurrence of `at`; NULL: the end */
+		const char *text, *at; /* first occurrence of the faulty word; NULL means the end */
 		const char *sentence;
 	} cases[] = {
 		{"", NULL, "line 1, column 1: no image; add"},
@@ -218,7 +218,7 @@ TEST(faults_are_named_at_their_place)
 		if (!cases[i].sentence)
 			continue;
 		assert_non_null(strstr(error.text, cases[i].sentence));
-		/* of two occurrences the last one, as names are repeated in brackets */
+		/* the last occurrence, because brackets repeat earlier names */
 		const char *place = cases[i].at ? NULL : text + strlen(text);
 		for (const char *p = text; cases[i].at && (p = strstr(p, cases[i].at)); p++)
 			place = p;
@@ -266,7 +266,7 @@ TEST(bytes_come_back)
 		assert_int_equal(schema_unpack(bytes, i, &again, &error), -EBADMSG);
 }
 
-/* Changes one field of value 4, boxes, or of the head. */
+/* Offset of a field of a value's record. */
 #define RECORD(index, field)                                                                       \
 	(sizeof(struct schema_head) + (index) * sizeof(struct schema_record) +                     \
 	 offsetof(struct schema_record, field))
@@ -293,7 +293,7 @@ TEST(bytes_that_break_a_rule_are_refused)
 		{RECORD(4, store), 0, -EBADMSG},
 		{RECORD(4, store), SCHEMA_STORES, -EBADMSG},
 		{RECORD(4, store), SCHEMA_IN_IMAGES, -EBADMSG},
-		{RECORD(4, number), 1, -EBADMSG}, /* that of value 5 */
+		{RECORD(4, number), 1, -EBADMSG}, /* the number of value 5 */
 		{RECORD(4, number) + 1, 1, -EBADMSG},
 		{RECORD(3, number), 1, -EBADMSG},
 		{RECORD(4, of), 4, -EBADMSG},

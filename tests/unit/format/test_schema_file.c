@@ -1,4 +1,6 @@
-/* Schemas in files: what the writer refuses, what a reader checks at every use, and verifying. */
+/*
+ * Schemas in files: input that the writer refuses, checks of a reader at every use, and verifying.
+ */
 #include "format/base/schema.h"
 #include "format/base/schema_rules.h"
 #include "format/layout.h"
@@ -73,7 +75,7 @@ static const float boxes[4][4] = {{1, 2, 3, 4}, {0, 0, 2, 2}, {1, 1, 1, 1}, {0, 
 static const int32_t classes[4] = {0, 2, -1, 1};
 static const float target[2] = {0.5F, -1};
 
-/* Sets the values that are not sparse; the sample has i % 5 boxes. */
+/* Sets the values of sample i that are not sparse; it has i % 5 boxes. */
 static void set_values(struct packimg_writer *writer, uint32_t i)
 {
 	assert_int_equal(set_bytes(writer, "boxes", PACKIMG_FIELD_BYTES, boxes, i % 5 * 16), 0);
@@ -244,8 +246,8 @@ TEST(implied_schema)
 }
 
 /*
- * Writes a file with a field for each name that an implied value called `word` can have: the word,
- * _word and so on. Checks its schema: the value has the longest name, whose field is left out.
+ * Writes a file with a field for every name that the implied value `word` can get: word, _word and
+ * so on. Checks the schema: the value has the longest name, and the field of that name is missing.
  */
 static void check_exhausted_names(const char *word)
 {
@@ -374,7 +376,7 @@ static struct packimg_item make_depth(struct packimg_encoder *encoder, uint32_t 
 static const uint16_t depths[15] = {300, 301, 302, 303, 304, 305};
 static const uint8_t side_data[16] = {1, 0, 0, 0x80, 5, 0, 0, 0, 'h', 'e', 'l', 'l', 'o'};
 
-/* Sample i is (4 + i) x 2, its other image 5 x 3; depth only if i is even. */
+/* Sample i is (4 + i) x 2 with another image of 5 x 3; even samples also have depth. */
 static void write_images(const char *path, uint64_t shard_size)
 {
 	struct packimg_writer *writer = begin(path, shard_size, images_text);
@@ -478,7 +480,7 @@ TEST(images_come_back)
 	}
 }
 
-/* The parts of a sample are contiguous, so that one read fetches them. */
+/* The data of a sample and its further images are contiguous, so that one read fetches them. */
 TEST(parts_are_neighbours)
 {
 	struct packimg_sample sample, image;
@@ -521,7 +523,7 @@ static void share_data(struct pimg_record *records)
 	records[6 * IMAGES + DEPTH] = records[4 * IMAGES + DEPTH];
 }
 
-/* Records that share data still do when the file is rewritten. */
+/* Records that share data before a rewrite also share it afterwards. */
 TEST(shared_images_stay_shared)
 {
 	const char *path = path_of("shared.pimg");
@@ -544,7 +546,9 @@ TEST(shared_images_stay_shared)
 	}
 }
 
-/* Five images with the same data; images 0 and 2 have one side data, the others another. */
+/*
+ * Makes five images share their data; images 0 and 2 share one side data, the other images another.
+ */
 static void share_side_data(struct pimg_record *records)
 {
 	records[2] = records[0];
@@ -605,7 +609,7 @@ static void add_jpeg_pair(struct packimg_writer *writer, struct packimg_encoder 
 	assert_int_equal(packimg_writer_image(writer, 0, &item, &error), 0);
 }
 
-/* Gives the further images of a dataset indexes; 0: drops them. */
+/* Adds indexes to the further images of a dataset, or removes them if not `make`. */
 static void index_images(const char *path, struct packimg_decoder *own, bool make)
 {
 	struct packimg *dataset = open_checked(path);
@@ -699,7 +703,7 @@ TEST(writer_refuses_images_that_break_the_schema)
 	packimg_encoder_free(encoder);
 }
 
-/* An item that is refused does not end the sample before, which still gets its images. */
+/* A refused item does not end the previous sample, which can still get its images. */
 TEST(refused_item_changes_nothing)
 {
 	struct packimg_writer *writer =
@@ -749,7 +753,7 @@ TEST(writer_refuses_rasters_with_another_head)
 		assert_int_equal(packimg_writer_add(writer, &changed, &error), -EINVAL);
 		assert_non_null(strstr(error.text, cases[i].fault));
 	}
-	/* Bands are of the stored rows. */
+	/* bands have rows as stored, before the orientation is applied */
 	changed = item;
 	changed.width = 3;
 	changed.height = 5;
@@ -763,7 +767,7 @@ TEST(writer_refuses_rasters_with_another_head)
 	packimg_encoder_free(encoder);
 }
 
-/* The main image may be of another element than u8. */
+/* The elements of the main image need not be u8. */
 TEST(main_image_of_16_bits)
 {
 	struct packimg_writer *writer =

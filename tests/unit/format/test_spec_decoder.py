@@ -164,7 +164,7 @@ class SpecDecoderTest(unittest.TestCase):
                 blocks = spec.decode_region(jpeg, index, x, y, width, height)
                 found = 0
                 for (c, row, column), block in blocks.items():
-                    # blocks beyond the image only pad the last MCUs
+                    # blocks outside the image only pad the last MCUs
                     if (c, row, column) in known:
                         self.assertEqual(block, known[c, row, column], f"{name}, block {row} {column} of {c}")
                         found += 1

@@ -1,4 +1,6 @@
-/* The batches that a client asks for: bounds, copy numbers, forgetting, and reuse of entries. */
+/*
+ * The list of batches that a client wants: limits, copy numbers, forgetting, and reuse of entries.
+ */
 #include "loaderd/io/wants.h"
 #include "tests/test.h"
 
@@ -69,7 +71,7 @@ TEST(copies_are_numbered_in_the_order_of_the_list)
 	wants_free(wants);
 }
 
-/* A batch's list stays as it is while `slots` batches are in work and as many as possible wait. */
+/* A batch's list does not change while `slots` batches are in work and the maximum number waits. */
 TEST(lists_in_work_are_not_overwritten)
 {
 	struct wants *wants = make_wants();
@@ -80,7 +82,7 @@ TEST(lists_in_work_are_not_overwritten)
 			add(wants, added, added * 3, 1 + added % BATCH);
 			added++;
 		}
-		/* Read-ahead may be behind: the oldest batch in work is still to be read. */
+		/* Read-ahead may still need the oldest batch in work. */
 		for (uint64_t n = taken < SLOTS ? 0 : taken - SLOTS; n < added; n++) {
 			assert_int_equal(wants_sample(wants, n, 0, &sample), 1);
 			assert_int_equal(sample, n * 3 % SAMPLES);
@@ -114,7 +116,7 @@ TEST(read_ahead_finds_what_is_known)
 		wants_take(wants, &slice);
 		add(wants, 2, 30, 1);
 	}
-	/* The entry is a later batch's now. */
+	/* A later batch uses the entry now. */
 	assert_int_equal(order_walk_at(&walk, 1, &sample), 0);
 	wants_free(wants);
 }
@@ -144,8 +146,8 @@ TEST(forgotten_batches_are_taken_empty)
 }
 
 /*
- * Threads as in a worker: one adds and forgets, one takes and reads the lists in work, one looks
- * samples up. Batch n has the sample n % SAMPLES in all places.
+ * Three threads, as in a worker: one adds and forgets batches, one takes them and reads the lists
+ * in work, one looks samples up. Every entry of batch n's list is the sample n % SAMPLES.
  */
 enum { THREADED_BATCHES = 20000 };
 

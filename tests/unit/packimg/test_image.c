@@ -286,12 +286,12 @@ TEST(png_round_trip)
 }
 #endif
 
-/* What PNG cannot hold becomes .npy, upright. */
+/* Rasters that PNG cannot store are written as .npy, upright. */
 TEST(npy)
 {
 	static const int32_t elements[6] = {1, -2, 3, 4, 5, 1 << 30};
 	static const int32_t upright[6] = {1 << 30, 5, 4, 3, -2, 1};
-	/* turned by half a circle: from the last element backwards */
+	/* rotated by 180 degrees: from the last element backwards */
 	const struct packimg_raster raster = {
 		.data = (const uint8_t *)&elements[5],
 		.step_x = -4,
@@ -403,7 +403,7 @@ TEST(target_size)
 	}
 }
 
-/* A sample that declares 12 GB of pixels in a few bytes: every packimg command refuses it. */
+/* A sample of a few bytes that declares 12 GB of pixels is refused by every packimg command. */
 TEST(bomb)
 {
 	uint64_t size = (uint64_t)PACKIMG_SIDE_MAX * PACKIMG_SIDE_MAX * 3;

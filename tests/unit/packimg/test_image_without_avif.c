@@ -1,4 +1,4 @@
-/* packimg where the libavif of its build is not installed: AVIF is refused, with its name. */
+/* Without the libavif that packimg was built with, AVIF is refused with the library's name. */
 #include "tests/test.h"
 #include "tools/packimg/image/image.h"
 

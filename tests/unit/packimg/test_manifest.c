@@ -18,7 +18,7 @@ static int load_labels(const char *text, enum label_use labels, const char *cons
 	struct source_options options = {.kind = SOURCE_MANIFEST, .labels = labels};
 	struct source_item item;
 	struct source *source;
-	/* in a folder of its own, below which no images are looked for */
+	/* in an empty folder, because the catalogue searches for images below the table's folder */
 	char folder[] = "/tmp/packimg-manifest-XXXXXX", path[sizeof(folder) + 8];
 
 	assert_non_null(mkdtemp(folder));
@@ -204,7 +204,7 @@ TEST(paths_of_windows)
 
 	assert_true(fd >= 0);
 	close(fd);
-	snprintf(name, sizeof(name), "../%s", path + 5); /* from the folder of the table */
+	snprintf(name, sizeof(name), "../%s", path + 5); /* relative to the table's folder */
 	snprintf(table, sizeof(table),
 		 "path,class\ncat\\one\\a.jpg,cat\n%s,cat\nC:\\data\\b.jpg,cat\n"
 		 "d:/data/b.jpg,cat\n..\\c.jpg,cat\n",
@@ -242,13 +242,15 @@ TEST(what_labels_are)
 		 PACKIMG_FIELD_INT64, true},
 		{"path,label\na.jpg,1\nb.jpg,cat\n", LABELS_FIELD, 0, -1, "label",
 		 PACKIMG_FIELD_TEXT, true},
-		/* integers in the notation of programs that store a column with missing values */
+		/*
+		 * integers as written by programs that store a column with missing values as floats
+		 */
 		{"path,label\na.jpg,0.0\nb.jpg,nan\nc.jpg,2.0\n", LABELS_AUTO, 3, 2, NULL, 0,
 		 false},
 		{"path,label\na.jpg,0.5\nb.jpg,n/a\n", LABELS_AUTO, 0, -1, "label",
 		 PACKIMG_FIELD_FLOAT64, true},
 		{"path,label\na.jpg,0.5\nb.jpg,what\n", LABELS_AUTO, 2, 1, NULL, 0, false},
-		/* the same words mean "no label" among names and among numbers */
+		/* the same words mean "no label" among class names and among numbers */
 		{"path,label\na.jpg,cat\nb.jpg,NaN\nc.jpg,None\nd.jpg,null\ne.jpg,\nf.jpg\n",
 		 LABELS_AUTO, 1, -1, NULL, 0, false},
 		{"path,label\na.jpg,3\nb.jpg,None\nc.jpg,null\nd.jpg,<NA>\n", LABELS_AUTO, 4, -1,

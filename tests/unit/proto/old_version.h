@@ -1,4 +1,4 @@
-/* What a daemon of the version before the newest says to an OpenFeed of the newest. */
+/* Simulates a daemon of the previous protocol version: the answer to a newer OpenFeed. */
 #pragma once
 
 #include "proto/feed.pb-c.h"
@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdbool.h>
 
-/* Returns true if the request is of a version that the daemon does not know, and refuses it. */
+/* If the daemon does not know the request's version, sends the refusal and returns true. */
 static inline bool old_version_refuses(int fd, const Loaderd__Request *request)
 {
 	Loaderd__Error error = LOADERD__ERROR__INIT;

@@ -192,7 +192,10 @@ enum { TEXT = RING_FIRST_FIELD, BOXES, GRID, SECTIONS };
 TEST(sections_are_limited)
 {
 	struct ring_geometry g = sections_geometry();
-	/* a page of slot header, one of small sections and one of images */
+	/*
+	 * header and ack pages; per slot, a page for the slot header, one for small sections and
+	 * one for images
+	 */
 	assert_int_equal(ring_size(&g), 4096 + 4096 + 3 * (4096 + 4096 + 4096));
 	assert_int_equal(g.sections[BOXES].room, 64 + 5 * 7 * 16);
 	assert_int_equal(ring_geometry_dense(&g, 11, 0, 1), -EINVAL);
@@ -201,7 +204,7 @@ TEST(sections_are_limited)
 	assert_int_equal(ring_geometry_ragged(&g, RING_F32, 1, 0, 1), -EINVAL);
 	assert_int_equal(ring_geometry_ragged(&g, RING_F32, 1, 6, 1), -EINVAL);
 	assert_int_equal(ring_geometry_ragged(&g, RING_F32, 4, 4, 1), -EINVAL);
-	/* `start` counts rows with 32 bits */
+	/* `start` counts rows in 32 bits */
 	assert_int_equal(ring_geometry_ragged(&g, RING_OPAQUE, 0, 1, UINT32_MAX / 5 + 1), -EINVAL);
 	assert_int_equal(g.section_count, SECTIONS);
 	while (g.section_count < RING_SECTIONS_MAX)
@@ -220,7 +223,7 @@ static void sections_pair_init(struct pair *pair)
 	pair_connect(pair, RING_MAP_READ_ONLY);
 }
 
-/* The header of version 2: any offset, size or kind that cannot be is refused. */
+/* The consumer refuses any invalid offset, size or kind in a header of version 2. */
 TEST(consumer_checks_the_sections)
 {
 	struct pair pair;
@@ -247,7 +250,7 @@ TEST(consumer_checks_the_sections)
 		{24, 4, RING_FIRST_FIELD - 1},
 		{24, 4, RING_SECTIONS_MAX + 1},
 		{24, 4, UINT32_MAX},
-		/* one section more than there is: its record is zero */
+		/* one section more than exists: its record is zero */
 		{24, 4, SECTIONS + 1},
 		{28, 4, 256},
 		{AT(RING_IMAGES, offset), 64},
@@ -292,7 +295,7 @@ TEST(consumer_checks_the_sections)
 #undef AT
 }
 
-/* A sound slot header of one sample. */
+/* Begins a slot of one sample with a valid header. */
 static struct ring_slot_2 *begin_sections(struct pair *pair)
 {
 	struct ring_slot_2 *slot = (struct ring_slot_2 *)ring_begin(&pair->producer);
@@ -356,7 +359,7 @@ TEST(consumer_checks_the_extents)
 		written[forged[i].section] = before;
 		assert_non_null(ring_check_extents(&pair.consumer, slot, 1));
 	}
-	/* What is used is the checked copy. */
+	/* the consumer uses the copy that it checked */
 	written[GRID].bytes = UINT64_MAX;
 	assert_int_equal(checked[GRID].bytes, 12);
 	assert_int_equal(ring_ack(&pair.consumer, 1), 0);

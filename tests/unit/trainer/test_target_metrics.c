@@ -18,7 +18,10 @@ struct made {
 	struct target_rows labelled, measured;
 };
 
-/* Values repeat, so that thresholds tie. No sample is positive in, and all measure 2 at, 3. */
+/*
+ * Values repeat, so that thresholds tie. Output 3 has no positive sample, and its number is 2 in
+ * every sample.
+ */
 static void make_rows(struct made *made)
 {
 	for (unsigned i = 0; i < SAMPLES; i++)
@@ -52,7 +55,7 @@ TEST(multi_label)
 	near(target_micro_f1(&made.labelled), 0.379310344827586);
 }
 
-/* A network that diverged has no precision, not the best one. */
+/* The precision of a diverged network is NaN, not the best one. */
 TEST(not_finite)
 {
 	double each[OUTPUTS], mean;

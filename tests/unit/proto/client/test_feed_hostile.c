@@ -382,8 +382,8 @@ TEST(descriptors_of_all_kinds_are_refused)
 enum { WANTS = 2, WANT_COUNT = 3, WANT_EPOCH = 7 };
 
 /*
- * Wants batches of WANTS epochs from WANT_EPOCH on; on request forgets them and wants them again.
- * Takes all that come. Returns the result of feed_next().
+ * Wants the batches of WANTS epochs from WANT_EPOCH on; with `forget`, forgets them and wants them
+ * again. Takes all batches that arrive. Returns the result of feed_next().
  */
 static int want_batches(const struct puppet *p, bool forget, char *error)
 {
@@ -491,7 +491,7 @@ static void the_end(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-/* Nobody wants the third batch. */
+/* Publishes a third batch, which the client does not want. */
 static void one_more(struct puppet *p)
 {
 	if (open_wanted(p))
@@ -500,7 +500,7 @@ static void one_more(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-/* The forgotten batches are impossible; the others are as wanted. */
+/* Publishes invalid data in the forgotten batches, and the other batches as wanted. */
 static void lie_in_forgotten(struct puppet *p)
 {
 	if (open_wanted(p)) {

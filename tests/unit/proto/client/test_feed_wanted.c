@@ -21,12 +21,13 @@
 
 enum {
 	SLOTS = 3,
-	BATCH = 40000, /* a Want for so many samples does not fit the socket's buffer */
+	BATCH = 40000, /* a Want with so many samples does not fit into the socket buffer */
 	LIMIT = SLOTS + FEED_WANTS_AHEAD,
 	RELEASES_PER_FORK = 8,
-	FRUITLESS_MAX = 3, /* connections in a row that may deliver nothing; libfeed allows 5 */
+	FRUITLESS_MAX = 3, /* maximum number of consecutive connections that deliver nothing;
+			      libfeed allows 5 */
 };
-#define SAMPLES (UINT64_C(1) << 60) /* most numbers take 9 bytes */
+#define SAMPLES (UINT64_C(1) << 60) /* large, so that most sample numbers take 9 bytes */
 
 static uint64_t mix(uint64_t x)
 {
@@ -40,7 +41,10 @@ static uint64_t draw(uint64_t *state)
 	return mix(*state += UINT64_C(0x9e3779b97f4a7c15));
 }
 
-/* The list of the batch that is wanted for this epoch. Every batch has an epoch of its own. */
+/*
+ * Returns the number of samples of the batch that is wanted for this epoch. Every batch has a
+ * different epoch.
+ */
 static uint32_t count_of(uint64_t epoch)
 {
 	uint64_t random = mix(epoch);
@@ -80,13 +84,13 @@ struct session {
 	int fd;
 	struct frame_reader reader;
 	struct ring_producer ring;
-	uint64_t waiting[LIMIT]; /* epochs of the batches that wait, oldest first */
+	uint64_t waiting[LIMIT]; /* epochs of the waiting batches, oldest first */
 	bool forgotten[LIMIT];
 	unsigned count;
 	unsigned delivered_before;
 };
 
-/* Returns NULL if the client has hung up or, without wait, if no request is there. */
+/* Returns NULL if the client has hung up, or if there is no request and `wait` is false. */
 static Loaderd__Request *receive(struct session *s, bool wait, bool *ret_gone)
 {
 	for (;;) {
@@ -201,7 +205,7 @@ static bool publish(struct session *s)
 	if (!slot)
 		return false;
 	fill(s, slot, s->waiting[0]);
-	/* libfeed looks at no part of a forgotten batch. */
+	/* libfeed must not read any part of a forgotten batch */
 	if (s->forgotten[0])
 		for (size_t i = 0; i < sizeof(*slot); i++)
 			((uint8_t *)slot)[i] = (uint8_t)draw(&s->daemon->random);
@@ -292,7 +296,7 @@ struct releaser {
 	bool stopping;
 };
 
-/* In a forked child: it cannot touch the feed, and can close it. */
+/* Checks that a forked child cannot use the feed, only close it. Runs in the child. */
 static bool is_untouchable(struct feed *feed, const struct feed_batch *held)
 {
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -304,7 +308,7 @@ static bool is_untouchable(struct feed *feed, const struct feed_batch *held)
 	return good;
 }
 
-/* Forks while the feed's thread may be anywhere in libfeed. */
+/* Forks while the releasing thread may be anywhere in libfeed. */
 static void fork_with(struct feed *feed, const struct feed_batch *held)
 {
 	int status = 0;
@@ -355,7 +359,7 @@ static void stop_releaser(struct releaser *r)
 	pthread_join(r->thread, NULL);
 }
 
-/* Returns false if the thread has as many batches as it can hold. */
+/* Returns false if the thread already holds the maximum number of batches. */
 static bool hand_over(struct releaser *r, const struct feed_batch *batch)
 {
 	pthread_mutex_lock(&r->mutex);
@@ -374,8 +378,8 @@ struct client {
 	struct releaser releaser;
 	struct feed *feed;
 	uint64_t random;
-	uint64_t epoch;         /* of the batch wanted last */
-	uint64_t wanted[LIMIT]; /* epochs of the batches that are wanted, oldest first */
+	uint64_t epoch;         /* epoch of the last wanted batch */
+	uint64_t wanted[LIMIT]; /* epochs of the wanted batches, oldest first */
 	unsigned wanted_count;
 	struct feed_batch held[SLOTS];
 	unsigned held_count;
@@ -407,7 +411,7 @@ static void release_one(struct client *c)
 	*batch = c->held[--c->held_count];
 }
 
-/* Returns whether there was a batch. */
+/* Returns true if a batch was taken. */
 static bool take(struct client *c, int timeout_ms)
 {
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -507,7 +511,8 @@ TEST(batches_are_those_of_the_model)
 
 /* ---- too little memory ---- */
 
-static _Thread_local unsigned malloc_fails_in; /* the n-th call; 0: none */
+static _Thread_local unsigned
+	malloc_fails_in; /* number of calls until one fails; 0 means that none fails */
 
 void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);

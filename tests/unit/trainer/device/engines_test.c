@@ -184,7 +184,8 @@ void expect(const struct fixture *f, const char *what, const struct operand *ope
 	free(values);
 	conv_problem_name(&f->problem, name, sizeof(name));
 	/*
-	 * a sum of rounded numbers has about their relative error; a device sums in another order
+	 * the relative error of the sum is about that of its rounded terms; a device also sums in
+	 * another order
 	 */
 	if (!(error <= (emulated ? 4 : 8) * tolerances[f->problem.element]))
 		fail_msg("%s: %s is off by %g", name, what, error);

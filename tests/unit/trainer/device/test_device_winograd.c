@@ -7,7 +7,7 @@
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 
-/* twice the error of the weight gradients of the last case below, sums over 17,100 positions */
+/* twice the error of the weight gradients of the last case, whose sums have 17,100 terms */
 #define TOLERANCE 3e-6
 
 struct conv_case {
@@ -26,7 +26,7 @@ static const struct conv_case cases[] = {
 	{{15, 5, 6, 48}, 32, 2, true}, /* padding of two; the gradient of x has none */
 	{{80, 3, 3, 272}, 64, 1, false}, /* so deep that a panel does not stay in the cache */
 	{{52, 4, 4, 33}, 300, 1, true},  /* many output channels */
-	{{60, 15, 19, 32}, 32, 1, true}, /* more tiles than a block, for one thread and for all */
+	{{60, 15, 19, 32}, 32, 1, true}, /* more tiles than a block, with one thread and with all */
 };
 
 struct run {
@@ -270,7 +270,8 @@ static void add_layer(struct device_params *params, struct layer *layer)
 }
 
 /*
- * Index of weight i of a 3 x 3 window in the layer's window, which if larger is padded with zeros.
+ * Returns the index of weight i of the 3 x 3 window in the layer's window. A larger window has
+ * zeros around the 3 x 3 one.
  */
 static size_t place_of(const struct layer *layer, size_t i)
 {
