@@ -479,7 +479,7 @@ static void check_landlock(void)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 }
 
-TEST(the_kernel_decides)
+TEST(access_equals_the_kernels_decision)
 {
 	set_up();
 	files_and_folders();

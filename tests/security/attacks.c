@@ -177,7 +177,7 @@ static bool run_attack(struct stage *stage, struct control_client *control,
 	return bad;
 }
 
-TEST(attacks_harm_nobody)
+TEST(attacks_affect_no_other_user)
 {
 	static const struct attack *const tables[] = {attacks_on_files, attacks_with_descriptors,
 						      attacks_by_numbers, attacks_on_memory};

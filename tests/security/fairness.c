@@ -477,7 +477,7 @@ static bool is_disturbed(const struct stage *stage, struct client_state *paced,
 	       (attack.late > control.late + LATE_MORE || attack.supervisor > SUPERVISOR_MAX);
 }
 
-TEST(what_the_daemon_does_for_one_user_is_inside_of_the_users_share)
+TEST(work_for_a_user_stays_within_its_share)
 {
 	struct stage stage;
 	struct client_state *paced;

@@ -323,7 +323,7 @@ static bool run_row(struct stage *stage, const struct row *row, const char *blac
 	return !ended && after <= before + LEFT_MIB;
 }
 
-TEST(what_clients_keep_is_not_charged_to_the_service)
+TEST(memory_kept_by_clients_is_not_charged_to_the_service)
 {
 	char black[PATH_MAX];
 	unsigned bad = 0;

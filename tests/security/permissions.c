@@ -124,7 +124,7 @@ TEST_WITH(the_administrator_stops, start, stop)
 }
 
 /* Every user sees only the user's own feeds. */
-TEST_WITH(status_is_one_s_own, start, stop)
+TEST_WITH(status_shows_only_own_feeds, start, stop)
 {
 	struct feed *feed = fixture_open(&stage.alice); /* as root */
 	int status;
@@ -193,7 +193,7 @@ static void wait_for_one_feed(void)
 }
 
 /* A connection can have one feed; an attempt to open a second one does not affect the first. */
-TEST_WITH(one_feed_to_a_connection, start, stop)
+TEST_WITH(one_feed_per_connection, start, stop)
 {
 	int fds[2];
 	int socket =
@@ -255,7 +255,7 @@ static void be_refused(int socket, const char *path, const char *pipeline, unsig
  * Requests more feeds than a user may have; all are refused. A refused feed leaves nothing behind,
  * even while its connection stays open.
  */
-TEST_WITH(refused_feeds_take_no_room, start, stop)
+TEST_WITH(refused_feeds_use_no_resources, start, stop)
 {
 	enum { TIMES = 4 * FEEDS };
 	struct feed *feeds[FEEDS];

@@ -334,7 +334,7 @@ static void run_steps(const struct stage *stage, const struct memcg *group)
 	release_all(&model);
 }
 
-TEST(account_covers_what_is_kept)
+TEST(ring_memory_stays_within_limits)
 {
 	struct memcg group;
 	struct stage stage;

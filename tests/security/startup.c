@@ -277,7 +277,7 @@ static int start_with(const struct stage *stage, const struct denial *lack, bool
  * At the start the daemon reports any resource that is insufficient even for one user: name, value
  * and remedy.
  */
-TEST(what_lacks_is_said)
+TEST(insufficient_resources_are_reported)
 {
 	static char text[1 << 14];
 	struct stage stage;

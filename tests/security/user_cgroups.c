@@ -135,7 +135,7 @@ static void assert_group_of(pid_t pid, const char *expected)
 	assert_string_equal(line + 3, expected);
 }
 
-TEST(users_have_groups)
+TEST(each_user_has_a_cgroup)
 {
 	struct stage stage;
 	char text[256];

@@ -169,7 +169,7 @@ static void set_stage(struct stage *stage)
 }
 
 /* Each nice step changes the weight by a quarter. */
-TEST(the_less_nice_gets_more)
+TEST(lower_nice_value_gets_more_cpu)
 {
 	struct stage stage;
 	char nice[64];
@@ -282,7 +282,7 @@ static bool is_refused(const struct feed_options *options, uid_t uid, const char
 }
 
 /* A directory with ordinary files stands in for the cgroup, so the limits have no effect. */
-TEST(a_control_group_has_weight_and_limits)
+TEST(cgroup_files_get_weight_and_limits)
 {
 	struct stage stage;
 	char root[PATH_MAX], group[PATH_MAX], other[PATH_MAX], setting[PATH_MAX], nice[64],
@@ -380,7 +380,7 @@ static int start_in_vain(const struct stage *stage, const char *nice, char *text
 	return status;
 }
 
-TEST(what_is_refused_is_said)
+TEST(denied_priorities_are_reported)
 {
 	struct stage stage;
 	char text[1024], expected[256];

@@ -217,7 +217,7 @@ static pid_t start_looking(const struct fixture *fixture)
 	_exit(r == 0 ? 0 : errno);
 }
 
-TEST(a_socket_that_is_there_can_be_used)
+TEST(socket_appears_only_when_usable)
 {
 	struct fixture *fixture = *state;
 	assert_int_equal(chmod(fixture->folder, 0755), 0);

@@ -171,7 +171,7 @@ TEST(threads_slots_and_instruction_sets)
 	assert_int_equal(hash_with(*state, "LOADERD_ISA=avx2", "2", 3), hash);
 }
 
-TEST(what_is_refused)
+TEST(invalid_wants_and_options)
 {
 	struct fixture *fixture = *state;
 	struct feed_batch batch = {.size = sizeof(batch)};
@@ -251,7 +251,7 @@ TEST(options_of_an_order_are_refused)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-TEST(forgotten_batches_do_not_come)
+TEST(forgotten_batches_are_not_delivered)
 {
 	struct fixture *fixture = *state;
 	struct feed_batch batch = {.size = sizeof(batch)};

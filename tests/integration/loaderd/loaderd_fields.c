@@ -191,7 +191,7 @@ static void ends(const struct feed_options *options, const char *part)
 	feed_close(feed);
 }
 
-TEST(whole_by_default)
+TEST(values_are_whole_by_default)
 {
 	static const uint32_t types[] = {FEED_TEXT, FEED_BYTES, FEED_JSON, FEED_TEXT, FEED_TEXT};
 	static const size_t strides[] = {

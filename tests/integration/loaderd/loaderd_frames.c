@@ -315,7 +315,7 @@ static void check_feed(const struct feed_options *options)
 
 static const char flips[] = "random_crop(24) hflip(0.5) vflip(0.5)";
 
-TEST(everything_in_the_frame_follows_the_image)
+TEST(values_in_the_frame_follow_the_image)
 {
 	struct fixture *fixture = *state;
 	write_dataset(false);
@@ -469,7 +469,7 @@ TEST(rows_go_with_the_boxes_that_sanitize_boxes_drops)
  * The image has a border of 9 as in the pipeline, the mask one of 255 and depth one of 7. A missing
  * depth is 7 everywhere.
  */
-TEST(values_have_a_fill_of_their_own)
+TEST(values_have_separate_fills)
 {
 	static const char *const pictures[] = {"mask", "depth", "right"};
 	struct fixture *fixture = *state;
@@ -509,7 +509,7 @@ TEST(values_have_a_fill_of_their_own)
 }
 
 /* Steps with a name change only that image; the others keep their bytes. */
-TEST(steps_that_name_images_are_for_these)
+TEST(named_steps_change_only_their_image)
 {
 	static const char *const right[] = {"right"};
 	struct fixture *fixture = *state;
@@ -592,7 +592,7 @@ TEST(masks_and_rasters_are_widened)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-TEST(steps_for_values_that_they_do_not_suit_are_refused)
+TEST(unsuitable_steps_for_values_are_refused)
 {
 	static const struct {
 		const char *pipeline, *text;

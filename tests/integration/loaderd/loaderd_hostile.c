@@ -428,7 +428,7 @@ TEST(listen_late_while_opening)
 }
 
 /* For some number of replies, they fill the socket buffer and none is queued. */
-TEST(listen_late_to_a_full_socket)
+TEST(late_reader_with_full_socket)
 {
 	unsigned questions[120];
 	for (unsigned i = 0; i < 120; i++)

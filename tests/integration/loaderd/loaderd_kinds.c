@@ -358,7 +358,7 @@ TEST(ranks_resume_at_every_batch)
 }
 
 /* A sample has the same values in a batch of one as in a larger batch. */
-TEST(batches_of_one_say_the_same)
+TEST(batches_of_one_have_the_same_values)
 {
 	struct fixture *fixture = prepare(state);
 	const struct setting setting = {.threads = "2", .isa = "LOADERD_ISA=c"};

@@ -131,7 +131,7 @@ TEST_WITH(limits_change_while_a_feed_is_served, set_up, tear_down)
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
 }
 
-TEST_WITH(a_wrong_file_changes_nothing, set_up, tear_down)
+TEST_WITH(invalid_file_changes_nothing, set_up, tear_down)
 {
 	struct stage *stage = *state;
 	start(stage, "[limits]\nslots = 4\n");
@@ -146,7 +146,7 @@ TEST_WITH(a_wrong_file_changes_nothing, set_up, tear_down)
 	assert_int_equal(fixture_stop(&stage->fixture, SIGTERM), 0);
 }
 
-TEST_WITH(what_has_to_wait_is_named, set_up, tear_down)
+TEST_WITH(settings_that_need_a_restart_are_reported, set_up, tear_down)
 {
 	struct stage *stage = *state;
 	static const char later[] =
@@ -202,7 +202,7 @@ static void start_activated(struct stage *stage, const char *config, const char 
 	close(listening);
 }
 
-TEST_WITH(what_socket_units_decide_is_named, set_up, tear_down)
+TEST_WITH(settings_of_socket_units_are_reported_as_ignored, set_up, tear_down)
 {
 	struct stage *stage = *state;
 #ifndef HAVE_SYSTEMD
@@ -223,7 +223,7 @@ TEST_WITH(what_socket_units_decide_is_named, set_up, tear_down)
 }
 
 /* The daemon serves the one socket that it receives, and creates the other. */
-TEST_WITH(admin_socket_alone, set_up, tear_down)
+TEST_WITH(only_admin_socket_is_inherited, set_up, tear_down)
 {
 	struct stage *stage = *state;
 	char config[PATH_MAX + 32];

@@ -319,7 +319,7 @@ TEST(more_values_than_sixteen)
 }
 
 /* A sample has the same values in a batch of one as in a larger batch. */
-TEST(batches_of_one_say_the_same)
+TEST(batches_of_one_have_the_same_values)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, dataset("one", 0));
@@ -396,7 +396,7 @@ TEST(threads_resuming_and_restarts_change_nothing)
 /*
  * A sample with a value longer than recorded in the file is bad; the others keep their own values.
  */
-TEST(a_lie_about_the_longest_value)
+TEST(wrong_maximum_length_makes_samples_bad)
 {
 	struct fixture *fixture = *state;
 	struct feed_options options =

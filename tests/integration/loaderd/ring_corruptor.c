@@ -453,7 +453,7 @@ static int attack(const struct feed_options *options, const struct attack *attac
 	return status;
 }
 
-TEST(ring_corruptor_harms_nobody_else)
+TEST(ring_corruptor_affects_no_other_client)
 {
 	struct fixture fixture;
 	fixture_init(&fixture);

@@ -95,7 +95,7 @@ static void another_user_is_served(const struct fixture *fixture)
 	assert_int_equal(status, 0);
 }
 
-TEST(a_sample_ends_its_worker)
+TEST(sample_that_crashes_worker_becomes_bad)
 {
 	struct fixture fixture;
 	const char *preload = getenv("POISON");
@@ -159,7 +159,7 @@ static void take_until_it_fails(struct feed *feed, char text[FEED_ERROR_MAX])
  * After a few crashes at different samples of a dataset, the daemon refuses the dataset with an
  * error text, and serves the user's other datasets.
  */
-TEST(a_dataset_ends_its_workers)
+TEST(dataset_that_crashes_workers_is_refused)
 {
 	enum { POISONED = 40, FEEDS = 4 };
 	struct fixture fixture;
@@ -285,7 +285,7 @@ static bool is_turned_away(const struct fixture *fixture)
 	return refused;
 }
 
-TEST(a_worker_that_ends_at_once_is_not_started_for_ever)
+TEST(worker_that_exits_at_start_is_not_restarted_endlessly)
 {
 	struct fixture fixture;
 	unsigned starts = 0;
@@ -298,7 +298,7 @@ TEST(a_worker_that_ends_at_once_is_not_started_for_ever)
 }
 
 /* After a worker has ended, the only trace of its user is the cost of starting it. */
-TEST(workers_of_clients_who_leave_are_not_started_for_ever)
+TEST(workers_of_leaving_clients_are_not_started_endlessly)
 {
 	enum { STARTS = 30, AT_ONCE = 20, PER_SECOND = 2, WITHIN_MS = 120000 };
 	struct fixture fixture;

@@ -328,7 +328,7 @@ TEST(records)
  * The number of workers that report to be idle and then ignore the order to exit must be limited:
  * each new client would start one more.
  */
-TEST(workers_that_stay)
+TEST(workers_that_ignore_the_order_to_exit)
 {
 	struct scene *scene = scene_of(state);
 	enum { OTHERS = 2, STAYING_MAX = 4 };
@@ -556,7 +556,7 @@ static bool is_answered(const struct scene *scene, uid_t uid, int within_ms)
  * Few fds: connections that a worker does not accept are in flight or pending. The service limits
  * both kinds by the number of fds that all its processes may have.
  */
-TEST(silence_where_descriptors_are_few)
+TEST(silent_worker_with_few_fds)
 {
 	struct scene *scene = scene_of(state);
 	enum { CONNECTIONS = 300, OTHERS = 5 };

@@ -127,7 +127,7 @@ TEST(order_is_kept)
 	expect_same("random_grayscale(p=1) hflip(1)", "hflip(1) random_grayscale(1)");
 }
 
-TEST(without_chance_nothing_happens)
+TEST(zero_probability_changes_nothing)
 {
 	expect_same("resize(24) color_jitter(0.4, 0.4, 0.4, 0.1, p=0) random_grayscale(0) "
 		    "random_invert(0) "
@@ -163,7 +163,7 @@ TEST(policies_run)
 }
 
 /* Every output form of a finished sample contains the same picture as the u8 form. */
-TEST(forms_are_filled)
+TEST(output_forms_have_the_same_picture)
 {
 	static const char *const transforms = "random_solarize(100, 1) random_equalize(1)";
 	static const char *const sizes[] = {"", "resize(96x64)", "resize(300x200)"};
@@ -364,7 +364,7 @@ TEST(warps_are_uniform)
 	assert_true(shifts[0][0] > 0 && shifts[0][0] < shifts[0][4] && shifts[1][8] > shifts[0][8]);
 }
 
-TEST(probability_is_met)
+TEST(effects_occur_with_their_probability)
 {
 	static const struct {
 		const char *text;

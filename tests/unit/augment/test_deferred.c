@@ -152,7 +152,7 @@ TEST(not_deferred)
  * Each transform alone, with its required arguments, is deferred if and only if its row is marked
  * DEFERS.
  */
-TEST(rows_say_what_is_deferred)
+TEST(only_deferrable_transforms_are_deferred)
 {
 	static const char *const values[] = {
 		[VALUE_SIZE] = "8",  [VALUE_EXTENT] = "3",  [VALUE_NUMBER] = "2",

@@ -296,7 +296,7 @@ TEST(elements_are_widened_in_place)
 }
 
 /* A mask has the same numbers in any element type in which it can be delivered. */
-TEST(masks_come_with_the_element_that_is_asked_for)
+TEST(masks_have_the_requested_element)
 {
 	struct pipeline *pipeline = parse("pad(9) random_crop(32) hflip");
 	struct packimg_sample mask = raster_sample(1, 3);

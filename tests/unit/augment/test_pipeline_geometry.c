@@ -60,7 +60,7 @@ static void make_named(const char *text, const char *name, struct geometry *geom
  * A step with a name does not affect other images. Its draws depend neither on other steps nor on
  * other names.
  */
-TEST(steps_that_name_images_are_for_these)
+TEST(named_steps_change_only_their_image)
 {
 	static const char plain[] = "random_crop(32) hflip random_erasing(p=1)";
 	static const char named[] =

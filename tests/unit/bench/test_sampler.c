@@ -69,7 +69,7 @@ TEST(counts_only_own_feeds)
 	assert_int_equal(snapshot.times.stall_daemon, 33030);
 }
 
-TEST(counts_nothing_of_clients_that_have_ended)
+TEST(ended_clients_do_not_count)
 {
 	static const pid_t clients[] = {NOBODY, OWN_TOO};
 	struct snapshot snapshot = look(clients, 2);

@@ -453,7 +453,7 @@ TEST(damages)
  * Arithmetic coding omits zeros at the end of the data, which are nearly all data of a picture of
  * one colour.
  */
-TEST(arithmetic_of_little)
+TEST(short_arithmetic_scan)
 {
 	static const struct jpeg_kind kinds[] = {
 		{.content = IMAGE_FLAT, .components = 3, .h = 2, .v = 2, .arithmetic = true},

@@ -274,7 +274,7 @@ static void check_exhausted_names(const char *word)
 	packimg_close(dataset);
 }
 
-TEST(fields_that_bear_every_name_of_an_implied_value)
+TEST(fields_may_use_all_names_of_an_implied_value)
 {
 	check_exhausted_names("image");
 	check_exhausted_names("label");
@@ -481,7 +481,7 @@ TEST(images_come_back)
 }
 
 /* The data of a sample and its further images are contiguous, so that one read fetches them. */
-TEST(parts_are_neighbours)
+TEST(parts_are_contiguous)
 {
 	struct packimg_sample sample, image;
 

@@ -124,7 +124,7 @@ static void wait_until_begun(struct async_jobs *async_jobs, unsigned count)
 	}
 }
 
-TEST(few_jobs_use_cpus_at_a_time)
+TEST(busy_jobs_are_limited)
 {
 	struct async_jobs *async_jobs;
 	struct job jobs[MANY];
@@ -137,7 +137,7 @@ TEST(few_jobs_use_cpus_at_a_time)
 }
 
 /* All blocking jobs start, and a job that does not block finishes meanwhile. */
-TEST(jobs_that_sleep_hold_up_no_others)
+TEST(sleeping_jobs_do_not_delay_others)
 {
 	struct async_jobs *async_jobs;
 	struct job jobs[3 * AT_ONCE], last;
@@ -152,7 +152,7 @@ TEST(jobs_that_sleep_hold_up_no_others)
 }
 
 /* All threads run at the lower priority, including those started later. */
-TEST(jobs_are_nicer)
+TEST(jobs_have_lower_priority)
 {
 	struct async_jobs *async_jobs;
 	struct job jobs[3 * AT_ONCE];

@@ -53,7 +53,7 @@ static void assert_closes(struct blocking_pool *pool, uint32_t key)
 	close(pair[1]);
 }
 
-TEST(work_that_takes_long_keeps_nobody_waiting)
+TEST(slow_work_does_not_delay_closing)
 {
 	struct blocking_pool *pool;
 	begin(&pool);
@@ -72,7 +72,7 @@ TEST(work_that_takes_long_keeps_nobody_waiting)
 }
 
 /* Submits more slow work than there are threads, until the pool considers every submitter slow. */
-TEST(slow_work_leaves_threads_for_quick)
+TEST(slow_work_does_not_block_quick_work)
 {
 	enum { SLOW = 40 };
 	struct blocking_pool *pool;

@@ -99,7 +99,7 @@ TEST(a_ring_counts_as_long_as_its_feed)
 }
 
 /* Hang-up and the end of the feed occur in either order. */
-TEST(who_leaves_counts_no_more)
+TEST(disconnected_client_no_longer_counts)
 {
 	struct scene scene;
 	set_up(&scene);
@@ -123,7 +123,7 @@ TEST(who_leaves_counts_no_more)
 }
 
 /* A client that does not read gets no ring, and the counts stay the same. */
-TEST(a_ring_that_is_not_sent_is_none)
+TEST(unsent_ring_does_not_count)
 {
 	static const char bytes[1024];
 	struct scene scene;
@@ -144,7 +144,7 @@ TEST(a_ring_that_is_not_sent_is_none)
 }
 
 /* A client with a ring is not evicted, and none is evicted if all have rings. */
-TEST(the_oldest_without_a_ring_gives_way)
+TEST(oldest_client_without_ring_is_evicted)
 {
 	struct scene scene;
 	char byte;

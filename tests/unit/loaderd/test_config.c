@@ -15,7 +15,7 @@ static int set(struct config *config, const char *value, struct config_error *er
 	return config_set(config, "users", "nice", value, error);
 }
 
-TEST(everybody_and_some)
+TEST(default_and_single_users)
 {
 	struct config config;
 	struct config_error error;
@@ -91,7 +91,7 @@ TEST(list_length_max)
  * Prints the maximum number of entries in lines of limited length, and reads them into an existing
  * configuration.
  */
-TEST(what_is_printed_is_read)
+TEST(printed_configuration_reads_back)
 {
 	static struct config config, again;
 	struct config_error error = {{0}};

@@ -32,7 +32,7 @@ static void run_once(uint64_t wait_ns)
 }
 
 /* [daemon] idle_ms may be 49 days, twice as long as the timeout of epoll_wait() can be. */
-TEST(far_times_are_waited_for)
+TEST(long_timeouts_are_waited_for)
 {
 	run_once(UINT32_MAX * MS);
 	run_once((UINT64_C(1) << 32) * MS);

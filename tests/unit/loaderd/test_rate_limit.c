@@ -14,7 +14,7 @@ static unsigned take_all(struct rate_limit *limit, uid_t uid, uint64_t now_ns)
 	return count;
 }
 
-TEST(a_burst_is_served_and_then_so_many_a_second)
+TEST(burst_then_rate_applies)
 {
 	static struct rate_limit limit;
 	uint64_t now_ns = 77 * SECOND_NS;
@@ -36,7 +36,7 @@ TEST(users_are_counted_apart)
 }
 
 /* The user with the largest debt stays in the table longest. */
-TEST(newcomers_do_not_have_a_flooder_forgotten)
+TEST(largest_debt_is_evicted_last)
 {
 	static struct rate_limit limit;
 	uint64_t now_ns = 77 * SECOND_NS;
@@ -50,7 +50,7 @@ TEST(newcomers_do_not_have_a_flooder_forgotten)
  * More users than table entries: an entry that is reused for another user keeps its debt. Otherwise
  * the earlier user would come back with a full bucket.
  */
-TEST(replaced_user_keeps_its_debt)
+TEST(reused_entry_keeps_its_debt)
 {
 	enum { FIRST = 5000, HALF = CONNECTS_AT_ONCE / 2, USERS = 2 * RATE_LIMIT_USERS };
 	static struct rate_limit limit;

@@ -88,7 +88,7 @@ static void sweep_finds_nothing(struct ring_quota *quota, const struct ring_usag
 	}
 }
 
-TEST(counts_until_nobody_has_it)
+TEST(ring_counts_until_unused)
 {
 	struct ring_quota quota;
 	struct ring_usage usage = {0};

@@ -169,7 +169,7 @@ static void *forget_here(void *argument)
 }
 
 /* A leak check would fail in the sandbox, and look like a failure of the worker. */
-TEST(an_end_is_silent)
+TEST(exit_in_sandbox_checks_no_leaks)
 {
 	char text[4096];
 	int status = do_inside(in_this_thread, forget_here, text, sizeof(text));

@@ -142,7 +142,7 @@ TEST(memory_is_copied)
 	assert_non_null(strstr(error.text, "NAME: the daemon may not access its file system"));
 }
 
-TEST(what_any_user_mounts_is_refused)
+TEST(user_mounted_file_systems_are_refused)
 {
 	bool mapped = true;
 	storage_init(true);
@@ -156,7 +156,7 @@ TEST(what_any_user_mounts_is_refused)
 	assert_true(mapped);
 }
 
-TEST(one_user_has_all_mapped)
+TEST(private_daemon_maps_every_file)
 {
 	bool mapped = false;
 	storage_init(false);

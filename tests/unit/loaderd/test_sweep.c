@@ -24,7 +24,7 @@ bool __wrap_ring_quota_sweep(struct ring_quota *quota, bool all)
 	return true;
 }
 
-TEST(sweeps_take_a_small_part_of_the_time)
+TEST(sweeps_take_a_small_fraction_of_the_time)
 {
 	static struct worker_manager manager;
 	static struct user user; /* the manager has one user */

@@ -48,7 +48,7 @@ static int closed_after(uid_t uid, unsigned replies)
 	return pair[1];
 }
 
-TEST_WITH(a_connection_that_was_read_is_not_kept, set_up, tear_down)
+TEST_WITH(connection_without_unread_replies_is_not_kept, set_up, tear_down)
 {
 	char byte;
 	int client = closed_after(ANNA, 0);
@@ -57,7 +57,7 @@ TEST_WITH(a_connection_that_was_read_is_not_kept, set_up, tear_down)
 	close(client);
 }
 
-TEST_WITH(a_connection_is_kept_until_all_was_read, set_up, tear_down)
+TEST_WITH(connection_is_kept_until_replies_are_read, set_up, tear_down)
 {
 	char reply[5], byte;
 	int client = closed_after(ANNA, PIECES);
@@ -76,7 +76,7 @@ TEST_WITH(a_connection_is_kept_until_all_was_read, set_up, tear_down)
 	close(client);
 }
 
-TEST_WITH(a_client_that_closes_counts_no_more, set_up, tear_down)
+TEST_WITH(closed_client_no_longer_counts, set_up, tear_down)
 {
 	int client = closed_after(ANNA, PIECES);
 	assert_int_equal(unread_count(&unread, ANNA), 1);
@@ -120,7 +120,7 @@ TEST_WITH(the_largest_count_is_found, set_up, tear_down)
 		close(clients[i]);
 }
 
-TEST_WITH(what_is_dropped_counts_on, set_up, tear_down)
+TEST_WITH(evicted_connections_still_count, set_up, tear_down)
 {
 	char text[16];
 	uid_t uid;
@@ -151,7 +151,7 @@ static bool is_woken(void)
 }
 
 /* A client that shuts its end down repeatedly wakes the supervisor a bounded number of times. */
-TEST_WITH(a_client_that_wakes_for_nothing_is_not_watched, set_up, tear_down)
+TEST_WITH(client_with_repeated_events_is_paused, set_up, tear_down)
 {
 	enum { AGAIN = 1000, CLIENTS = 3 };
 	int clients[CLIENTS];
@@ -190,7 +190,7 @@ TEST_WITH(a_client_that_wakes_for_nothing_is_not_watched, set_up, tear_down)
 	close(clients[2]);
 }
 
-TEST_WITH(what_is_left_is_closed_with_the_set, set_up, tear_down)
+TEST_WITH(deinit_closes_remaining_connections, set_up, tear_down)
 {
 	char text[16];
 	int client = closed_after(ANNA, 1);

@@ -84,7 +84,7 @@ static void delegate(const char *group)
 		skip();
 }
 
-TEST(a_container_has_its_own)
+TEST(container_root_cgroup_is_used)
 {
 	begin("/");
 	put_group("", own_pid());
@@ -93,7 +93,7 @@ TEST(a_container_has_its_own)
 	assert_moved("/supervisor/cgroup.procs");
 }
 
-TEST(a_service_has_what_is_delegated)
+TEST(delegated_cgroup_is_used)
 {
 	begin("/system.slice/loaderd.service");
 	put_group("/system.slice/loaderd.service", own_pid());
@@ -104,7 +104,7 @@ TEST(a_service_has_what_is_delegated)
 }
 
 /* The service manager has moved the service there (DelegateSubgroup=supervisor). */
-TEST(a_subgroup_is_no_group_for_users)
+TEST(parent_of_delegated_subgroup_is_used)
 {
 	begin("/system.slice/loaderd.service/supervisor");
 	put_group("/system.slice/loaderd.service", "");
@@ -113,7 +113,7 @@ TEST(a_subgroup_is_no_group_for_users)
 	expect("/system.slice/loaderd.service");
 }
 
-TEST(what_is_not_its_own_is_left_alone)
+TEST(cgroups_not_delegated_are_refused)
 {
 	fake_root_clear();
 	fake_root_write("/proc/self/cgroup", "4:memory:/a\n0::/\n");

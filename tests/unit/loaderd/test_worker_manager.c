@@ -237,13 +237,13 @@ static void worker_with_habit(const char *habit)
 	finish(&stage);
 }
 
-TEST(what_has_ended_wakes_nobody)
+TEST(closed_sources_cause_no_events)
 {
 	worker_with_habit("log end");
 	worker_with_habit("records end");
 }
 
-TEST(what_is_muted_wakes_nobody)
+TEST(muted_sources_cause_no_events)
 {
 	worker_with_habit("log much");
 	worker_with_habit("records much");
@@ -251,13 +251,13 @@ TEST(what_is_muted_wakes_nobody)
 	worker_with_habit("parts of records");
 }
 
-TEST(what_is_muted_and_has_ended_wakes_nobody)
+TEST(muted_closed_sources_cause_no_events)
 {
 	worker_with_habit("log much, log end");
 	worker_with_habit("records much, records end");
 }
 
-TEST(what_is_muted_is_read_later)
+TEST(muted_sources_are_read_later)
 {
 	static const char *const habits[] = {
 		"log much",          "records much",
@@ -322,7 +322,7 @@ static bool is_hung_up_on(int client)
  * A worker that accepts no connections is killed, which may take long. Meanwhile the next
  * connection gets another worker.
  */
-TEST(who_is_deaf_is_replaced)
+TEST(unresponsive_worker_is_replaced)
 {
 	struct scene stage;
 	start(&stage, "socket end");
@@ -366,7 +366,7 @@ TEST(idle_worker_is_replaced_and_must_exit)
  * The end of a worker causes several events. Whichever is handled first, the next ones still find
  * the worker, and afterwards no event refers to it.
  */
-TEST(an_end_is_the_end)
+TEST(worker_end_leaves_no_events)
 {
 	enum { WATCHED = 4 }; /* event sources: process, pipe, log and socket */
 	for (unsigned first = 0; first < WATCHED; first++) {
@@ -394,7 +394,7 @@ TEST(an_end_is_the_end)
 }
 
 /* Evicted connections leave nothing behind, although their replies are unread. */
-TEST(room_is_made_of_what_is_unread)
+TEST(unread_connections_are_evicted)
 {
 	enum { ALL = 4 };
 	struct scene stage;

@@ -211,7 +211,7 @@ static void compare(enum kind kind, uint32_t batch_size, unsigned workers, bool 
 				 (unsigned long long)cost_us, i, daemon[i], bench[i]);
 }
 
-TEST(as_in_a_daemon)
+TEST(groups_equal_those_of_a_daemon)
 {
 	compare(ALL, 48, 1, true, 300, 8);
 	compare(ALL, 12, 1, true, 300, 8);

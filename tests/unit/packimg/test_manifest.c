@@ -221,7 +221,7 @@ TEST(paths_of_windows)
 	catalog_deinit(&catalog);
 }
 
-TEST(what_labels_are)
+TEST(labels_are_classes_or_a_field)
 {
 	static const struct {
 		const char *text;

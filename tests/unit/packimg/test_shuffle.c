@@ -47,7 +47,7 @@ TEST(permutation_is_fixed)
 		assert_int_equal(a[i], ((const uint64_t[]){4, 5, 3, 0, 1, 2, 7, 6})[i]);
 }
 
-TEST(every_order_comes)
+TEST(every_permutation_occurs)
 {
 	unsigned orders[6] = {0};
 

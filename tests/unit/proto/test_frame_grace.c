@@ -87,7 +87,7 @@ TEST(progress_does_not_extend_the_grace)
 	assert_int_equal(simulation.now_ms, TIMEOUT_MS - 1 + GRACE_MS);
 }
 
-TEST(nothing_sent_is_no_loss)
+TEST(unsent_frame_gives_eagain)
 {
 	assert_int_equal(send_to_full(FRAME_SIZE_MAX, TIMEOUT_MS + 1, 60), -EAGAIN);
 	assert_int_equal(simulation.now_ms, TIMEOUT_MS);

@@ -244,7 +244,7 @@ static void count_discarded(void *user, int fd)
 }
 
 /* reader.discard replaces close() for callers that must not block in close(). */
-TEST(descriptors_are_discarded_as_wished)
+TEST(discard_replaces_close)
 {
 	struct link link;
 	const uint8_t *data;
@@ -264,7 +264,7 @@ TEST(descriptors_are_discarded_as_wished)
 	assert_int_equal(discarded, 3);
 }
 
-TEST(closing_is_told)
+TEST(closed_connection_is_reported)
 {
 	struct link link;
 	const uint8_t *data;

@@ -96,7 +96,7 @@ static void kept_bytes_stay(size_t granularity)
 	memory_deinit(&memory);
 }
 
-TEST(what_is_kept_stays)
+TEST(private_copies_stay)
 {
 	kept_bytes_stay(64);
 	if (!getenv("MESON_EXE_WRAPPER"))

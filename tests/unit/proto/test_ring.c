@@ -721,7 +721,7 @@ TEST(end_is_after_the_last_batch)
 	pair_deinit(&pair);
 }
 
-TEST(doorbells_are_asked_for)
+TEST(doorbells_are_sent_only_on_request)
 {
 	struct pair pair;
 	pair_init(&pair, 2);
@@ -748,7 +748,7 @@ TEST(doorbells_are_asked_for)
  * Whatever the ack page contains, a slot is reused only after its batch was published, and never
  * twice at the same time. The producer's own state stays consistent.
  */
-TEST(hostile_acks_harm_nobody)
+TEST(hostile_acks_do_not_break_the_producer)
 {
 	struct pair pair;
 	enum { SLOTS = 4 };

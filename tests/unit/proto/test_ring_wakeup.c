@@ -273,7 +273,7 @@ static void race_round(struct race *race, uint32_t turn, uint64_t *seed)
 		assert_non_null(ring_begin(race->producer));
 }
 
-TEST(no_race_goes_unnoticed)
+TEST(races_are_noticed_by_one_side)
 {
 	skip_where_order_is_lost();
 	struct pair pair;

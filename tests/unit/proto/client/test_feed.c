@@ -226,7 +226,7 @@ TEST(cut_values_end_a_feed)
  * Callers that know FEED_TEXT get text fields. For older callers, libfeed refuses a daemon that
  * sends them.
  */
-TEST(text_is_for_who_knows_it)
+TEST(text_fields_need_a_client_that_knows_them)
 {
 	static const char *const names[] = {"text"};
 	struct feed_options options = options_for("plain");

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-TEST(a_failed_start_says_why)
+TEST(failed_start_reports_reason)
 {
 	unsigned fds = count_open_fds();
 	struct feed_daemon *daemon = (struct feed_daemon *)&fds;

@@ -47,7 +47,7 @@ static void expect_loss(const char *script, int batches, int code, const char *t
 	feed_close(feed);
 }
 
-TEST(every_end_is_told)
+TEST(every_end_is_reported)
 {
 	expect_loss("die-0", 0, -ECONNRESET,
 		    "went away; the feed can be opened again at epoch 0, batch 0.");
@@ -76,7 +76,7 @@ TEST(every_end_is_told)
 /*
  * libfeed detects a daemon that publishes into a held slot, and can still release the held batches.
  */
-TEST(a_slot_that_is_held_is_not_taken_again)
+TEST(publishing_into_held_slot_is_detected)
 {
 	struct feed *feed = open_script("overwrite-2");
 	struct feed_batch first = next(feed), second = next(feed), batch = {.size = sizeof(batch)};
@@ -131,7 +131,7 @@ static void *kill_later(void *argument)
 /*
  * The daemon gets SIGKILL while the client waits without a timeout, before the reply and after it.
  */
-TEST(a_killed_daemon_is_told_at_once)
+TEST(killed_daemon_is_reported_at_once)
 {
 	static const char *const scripts[] = {"mute", "hang-0", "hang-2"};
 	for (int i = 0; i < 3; i++) {
@@ -163,7 +163,7 @@ TEST(a_killed_daemon_is_told_at_once)
 	}
 }
 
-TEST(disconnecting_keeps_what_is_held)
+TEST(held_batches_survive_disconnect)
 {
 	unsigned fds = count_open_fds();
 	struct feed *feed = open_script("plain");

@@ -174,7 +174,7 @@ static void send_unknown(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-TEST(nothing_else_comes_unasked)
+TEST(unexpected_messages_end_the_feed)
 {
 	static const struct row rows[] = {
 		{"an error longer than any", send_long, puppet_take_batches, -EPROTO,
@@ -188,7 +188,7 @@ TEST(nothing_else_comes_unasked)
 	puppet_run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
-TEST(codes_are_not_obeyed)
+TEST(internal_error_codes_are_replaced)
 {
 	static const struct row rows[] = {
 		{"ENOBUFS of a running feed", say_no_slot, puppet_take_batches, -EPROTO, "no"},
@@ -538,7 +538,7 @@ static void has_no_samples(struct puppet *p)
 	grant_changed(p, true, 0, 0);
 }
 
-TEST(wanted_batches_are_those_that_were_wanted)
+TEST(delivered_batches_must_match_wants)
 {
 	static const char impossible[] = "with a header that cannot be";
 	static const struct row rows[] = {

@@ -93,7 +93,7 @@ static void open_with_larger_values(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-TEST(a_feed_is_what_was_asked_for)
+TEST(feed_must_match_request)
 {
 	static const struct row rows[] = {
 		{"epochs without batches", open_without_batches, puppet_request_feed, -EPROTO,
@@ -192,7 +192,7 @@ COME_BACK(shrink_values)
 COME_BACK(change_type)
 COME_BACK(change_position)
 
-TEST(what_comes_back_is_what_went)
+TEST(reopened_feed_must_match)
 {
 	static const char replaced[] = "has been replaced by another dataset",
 			  sections[] = "of other sizes or types";

@@ -4,7 +4,7 @@
  */
 #include "tests/unit/proto/client/feed_test.h"
 
-TEST(every_refusal_is_a_sentence)
+TEST(refusals_have_error_texts)
 {
 	unsigned fds = count_open_fds();
 	static const struct {
@@ -89,7 +89,7 @@ TEST(options_are_checked)
 	unsetenv("LOADERD_SOCKET");
 }
 
-TEST(a_position_is_shown)
+TEST(error_marks_the_position)
 {
 	struct feed_options options = options_for("plain");
 	struct feed *feed;

@@ -59,7 +59,7 @@ static int next_code(struct feed *feed, int timeout_ms)
  * The daemon dies right after a batch (within an epoch, at its end, beyond it), or reports that it
  * is stopping.
  */
-TEST(a_feed_goes_on)
+TEST(feed_continues_after_reconnect)
 {
 	static const char *const scripts[] = {"die-1",  "die-3",      "die-10",
 					      "die-13", "shutdown-3", "stop-4"};
@@ -85,7 +85,7 @@ TEST(a_feed_goes_on)
 }
 
 /* The daemon dies after the last batch, before it reports the end. */
-TEST(an_end_needs_no_daemon)
+TEST(end_is_known_without_a_daemon)
 {
 	struct feed_options options = options_for("die-20");
 	struct feed *feed;
@@ -172,7 +172,7 @@ TEST(connections_held_are_bounded)
 	feed_close(feed);
 }
 
-TEST(memory_that_a_device_knows_stays)
+TEST(kept_memory_stays_mapped)
 {
 	struct feed *feed = open_script("die-2");
 	struct feed_info first = {.size = sizeof(first)}, second = first;
@@ -195,7 +195,7 @@ TEST(memory_that_a_device_knows_stays)
 }
 
 /* libfeed refuses a feed that differs after a reconnect. */
-TEST(what_is_another_is_refused)
+TEST(different_feed_is_refused_after_reconnect)
 {
 	static const struct {
 		const char *script;
@@ -229,7 +229,7 @@ TEST(what_is_another_is_refused)
 	assert_int_equal(count_open_fds(), fds);
 }
 
-TEST(a_limit_may_pass)
+TEST(limit_is_retried_when_reopening)
 {
 	struct feed *feed = open_script("quota-4");
 	for (uint64_t b = 0; b < 10; b++) {
@@ -241,7 +241,7 @@ TEST(a_limit_may_pass)
 }
 
 /* A stopping daemon reports this to all clients, including those that wait for a feed to open. */
-TEST(a_daemon_that_stops_opens_nothing)
+TEST(stopping_daemon_refuses_feeds)
 {
 	struct feed *feed = open_script("leaving-4");
 	for (uint64_t b = 0; b < 10; b++) {
@@ -256,7 +256,7 @@ TEST(a_daemon_that_stops_opens_nothing)
  * The next daemon starts only after this one has exited, and this one waits for its clients to
  * disconnect.
  */
-TEST(a_daemon_that_stops_is_left)
+TEST(feed_disconnects_from_stopping_daemon)
 {
 	struct feed *feed = open_script("linger-4");
 	int64_t start = now_ms();
@@ -270,7 +270,7 @@ TEST(a_daemon_that_stops_is_left)
 }
 
 /* A sample crashes the daemon each time. */
-TEST(what_always_dies_is_given_up)
+TEST(repeated_crashes_end_the_feed)
 {
 	struct feed *feed = open_script("die-0");
 	int64_t start = now_ms();
@@ -330,7 +330,7 @@ static struct feed *open_at(struct service *service, const char *script, uint32_
 }
 
 /* The service is missing before the first batch, and later for some time. */
-TEST(a_service_is_waited_for)
+TEST(missing_service_is_awaited)
 {
 	struct service service;
 	struct feed *feed = open_at(&service, "slow-200", 0);

@@ -105,7 +105,7 @@ TEST(an_event_loop_is_woken)
 	feed_close(feed);
 }
 
-TEST(floods_of_doorbells_pass)
+TEST(doorbell_floods_are_tolerated)
 {
 	struct feed *feed = open_script("flood");
 	for (int i = 0; i < 40; i++) {
@@ -116,7 +116,7 @@ TEST(floods_of_doorbells_pass)
 	feed_close(feed);
 }
 
-TEST(holding_all_is_told)
+TEST(holding_all_slots_is_an_error)
 {
 	struct feed *feed = open_script("plain");
 	struct feed_batch held[FAKE_SLOTS], batch = {.size = sizeof(batch)};

@@ -523,7 +523,7 @@ void *__wrap_malloc(size_t size)
 	return __real_malloc(size);
 }
 
-TEST(a_want_that_fails_is_not_wanted)
+TEST(failed_want_has_no_effect)
 {
 	enum { MALLOCS_MAX = 5 };
 	static struct client c;
