@@ -17,7 +17,7 @@
 enum {
 	PIXELS_MAX = JPEG_CASE_SIDE_MAX * JPEG_CASE_SIDE_MAX * 3,
 	INDEX_MAX = 1 << 12,
-	HELD_MAX = 15,       /* most rows before the requested end that stay available */
+	HELD_MAX = 15, /* maximum number of rows before the requested end that stay available */
 	PLANE_HELD_MAX = 24, /* the same limit for planes */
 };
 

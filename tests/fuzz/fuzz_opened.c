@@ -69,7 +69,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	options.values = values;
 	options.value_count = data[0] % (VALUES + 1);
 	lay_out(&feed->ring.layout, options.value_count);
-	feed->connection.fd = 0; /* any fd but that of a feed closed after fork() */
+	/* any fd: a negative one would mean that the feed was closed after fork() */
+	feed->connection.fd = 0;
 	if (sections_init(feed, &options, opened, error) == 0)
 		check_sections(feed, options.value_count);
 	else

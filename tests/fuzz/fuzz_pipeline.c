@@ -91,7 +91,7 @@ static uint64_t check_steps(const struct geometry *geometry, uint32_t width, uin
 	return largest;
 }
 
-/* Moves a mask of two channels, of which memory holds only the region, and compares filters. */
+/* Moves a mask of two channels of which only the decoded region is in memory. Compares filters. */
 static void check_mask(const struct geometry *geometry, uint32_t width, uint32_t height,
 		       const struct pipeline_shape *shape, bool bilinear)
 {
@@ -185,7 +185,7 @@ static void check_boxes(const struct geometry *geometry, const struct frame_boxe
 		      boxes[i][0] <= boxes[i][2] && boxes[i][1] <= boxes[i][3]);
 }
 
-/* `pixels` also runs effects and moves masks, which takes most of the time. */
+/* If `pixels`, also runs effects and moves masks, which takes most of the time. */
 static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint32_t height,
 			   uint64_t epoch, bool pixels)
 {

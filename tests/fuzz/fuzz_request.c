@@ -40,7 +40,7 @@ enum {
 	SEEDS_MAX = 64,
 	SEED_MAX = 1 << 14, /* largest seed file in bytes */
 	SEED_EVERY = 4,     /* one in this many mutations starts from a seed */
-	BYTES_MAX = 64,     /* most bytes of a frame or text spelt out in the script */
+	BYTES_MAX = 64,     /* maximum bytes of a frame or text spelt out in the script */
 	CLAIMS_MAX = 31,
 };
 

@@ -10,7 +10,8 @@ from loaders import Failure, Program
 
 PEERS = pathlib.Path(__file__).resolve().parent.parent.parent / "bench/peers"
 START_LIMIT = 60  # seconds in which a program without compilation must start
-# PyTorch: index of the networks and modes to compile, most important first. Both modes use CUDA graphs; the first is ready long before the second.
+# PyTorch: index of the networks and modes to compile, most important first. Both modes use CUDA graphs; the first mode compiles much
+# faster.
 COMPILED = [(0, "reduce-overhead"), (0, "max-autotune"), (2, "max-autotune")]
 MEMORY_SHARE = 0.7  # fraction of the GPU's memory for programs that compile while tests run
 MEMORY_MAX = 1.3  # factor on the expected memory: limits the workspaces that PyTorch keeps after trying them
@@ -67,7 +68,7 @@ class Tuning:
                 self.changed.notify_all()
 
     def wait(self, key, seconds):
-        """Waits at most `seconds` until the network is tuned, then gives it up. Returns a note about its plans."""
+        """Waits at most `seconds` until the network is tuned, then gives up. Returns a note about its plans."""
         with self.changed:
             self.changed.wait_for(lambda: key in self.found, max(0, seconds))
             if key in self.waiting:

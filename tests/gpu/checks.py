@@ -1,4 +1,4 @@
-"""The parts that are tests: what the device computes, against the CPU backend, against itself, and under compute-sanitizer."""
+"""The parts that are tests: compare the device's results with the CPU backend and with its own, and run programs under compute-sanitizer."""
 
 import concurrent.futures
 import json
@@ -208,7 +208,9 @@ def count_plans(cache):
 
 
 def judge_plans(kept):
-    """Returns (verdict, seconds, detail) of a test that fails if no plan was timed: the comparison of losses would then repeat that of the heuristics' plans."""
+    """Returns (verdict, seconds, detail) of a test that fails if no plan was timed; the comparison of losses would then only repeat the one
+    with the heuristics' plans.
+    """
     plans, apart = kept
     return "passed" if plans else "failed", 0, f"{plans} plans; {apart} problems that are faster apart"
 

@@ -44,7 +44,7 @@ def start_pytorch(setup, part, limit):
         return None
     network, precision = setup.size("fed"), setup.precisions()[0]
     config = {"data": str(files_of(setup, limit)), "workers": len(ahead.cpus()), "steps": setup.size("fed_steps"), "scale": SCALE}
-    # The part networks has compiled it already: it is in Inductor's cache.
+    # The part "networks" has already compiled it, so it is in Inductor's cache.
     modes = ["eager"] if setup.fake_gpu else ["eager", "max-autotune"]
     started = {mode: ahead.resnet_program(setup, network, precision, mode, **config) for mode in modes}
     best = None

@@ -28,8 +28,8 @@ PIPELINE = "random_resized_crop(48) hflip(0.5)"
 SAMPLES, BATCH = 320, 32
 LAPS = {"c": 2400, "loaderbench": 2400, "python": 1200}  # batches
 EPOCHS = 15  # of the trainer
-PATIENCE = 300  # seconds, more than anything takes that does not hang
-BETWEEN = 0.6  # maximum seconds from a reconnect to the next kill; the supervisor starts at most two workers per second in the long run
+PATIENCE = 300  # seconds; exceeded only by a program that hangs
+BETWEEN = 0.6  # maximum seconds from a reconnect to the next kill; the supervisor starts at most two workers per second on average
 AGAIN = 7  # one of this many kills is followed by a kill of the replacement worker
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -230,8 +230,8 @@ class Client:
         self.test.judge(self, result)
 
     def expect_no_more_held(self):
-        """Checks that a reconnect leaves no descriptors (other than files) or rings behind: no more descriptors than after the lap's first reconnect, and two rings, the
-        current one and one whose batch may be in use, each with its acknowledgement page."""
+        """Checks that a reconnect leaks no descriptors (other than files) or rings: no more descriptors than after the lap's first reconnect,
+        and at most two rings, each with its ack page: the current one, and one whose batch may be in use."""
         if self.process is None:
             return
         try:
@@ -418,8 +418,8 @@ class ClientsOutlive(unittest.TestCase):
     # ---- disturbance ----
 
     def disturb(self, clients, end, most=1):
-        """Calls end(), which ends up to `most` daemons and returns the time. Each of these clients must report that in one line per daemon, unless it finishes its lap;
-        other clients must report nothing."""
+        """Calls end(), which ends up to `most` daemons and returns the time. Each of these clients must report each end in one line, unless it
+        finishes its lap first; other clients must report nothing."""
         before = {client: (client.laps, len(client.reconnects)) for client in self.clients if client.process}
         ended = end()
 

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-IMAGES = 30  # of the 48 drawn: as many of each class, less the validation set
+IMAGES = 30  # 48 images are drawn, equally many of each class; 30 remain without the validation set
 SANITIZED = "SANITIZED" in os.environ  # sanitizers change costs: verdicts still hold, gains do not
 TURNS, TURNS_MAX = 4, 20  # repetitions of measurements by wall-clock time
 STAGES = {"decode": ("decode_us",), "augment": ("resize_us", "augment_us", "store_us"), "other": ("read_us", "other_us")}
@@ -100,7 +100,7 @@ class Explain(unittest.TestCase):
         costs, predicted, seconds = {bare: [], indexed: []}, [], 0.4
         while len(predicted) < TURNS_MAX:
             row = self.measure("--threads", "1", indexed, pipeline, seconds=seconds)
-            if row["images"] < 400 and seconds < 25:  # long enough that the time a thread adds at once is a small fraction
+            if row["images"] < 400 and seconds < 25:  # long enough that CPU time that a thread accounts late is a small fraction
                 seconds *= 4
                 continue
             costs[indexed].append(cost(row))

@@ -148,7 +148,7 @@ class Programs(unittest.TestCase):
             self.assertEqual(one.read(), other.read())
 
     def check_ranks(self, ranks):
-        """Trains on so many ranks, with an evaluation of 40 samples, which 3 ranks cannot divide equally."""
+        """Trains on this number of ranks, with an evaluation of 40 samples, which 3 ranks cannot divide equally."""
         self.expect(self.run_ranks(ranks, f"like{ranks}"), 0, f"ranks    {ranks}, each with {12 // ranks} images")
         self.check_like_one(f"like{ranks}")
         self.assertEqual(self.lines(f"like{ranks}")[0]["ranks"], ranks)

@@ -86,7 +86,7 @@ static void idct(const struct kernel_case *k, enum cpu_isa isa)
 struct row_kernel {
 	size_t sample, outputs;  /* bytes per input sample, output bytes per sample */
 	uint32_t inputs, around; /* number of input rows; samples read on each side of a sample */
-	uint32_t sums; /* the last so many inputs are sums of four samples (at most 1020) */
+	uint32_t sums; /* number of last inputs that are sums of four samples (at most 1020) */
 	void (*call)(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
 		     uint32_t count);
 };

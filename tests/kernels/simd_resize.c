@@ -183,8 +183,8 @@ static void streamed_region(const struct kernel_case *k, enum cpu_isa isa)
 }
 
 /*
- * Regions wide enough to be divided into tiles, resized to w. From the third on they are reduced by
- * sums over many taps, with tile boundaries within pixels.
+ * Regions wide enough to be divided into tiles, resized to w. In all but the first two cases, an
+ * output pixel is a sum over many taps, and tiles end within pixels.
  */
 static void wide_region(const struct kernel_case *k, enum cpu_isa isa)
 {

@@ -24,7 +24,7 @@ TABLE = {
     "format/write": "format format/codec",
 
     # augment, on top of libpackimg. transform.h is its public header; resize.h: the resizer alone; claim.h: number of samples per claim;
-    # deferred.h: the part of a pipeline that the client executes; deferrable.h: which transforms that may be
+    # deferred.h: the part of a pipeline that the client executes; deferrable.h: the transforms that the client can execute
     "format/augment": "format/packimg.h format/augment/apply format/augment/grammar format/augment/kernels",
     "format/augment/apply": "format/packimg.h format/augment/deferred.h format/augment/frame.h format/augment/grammar format/augment/kernels format/augment/resize",
     "format/augment/grammar": "format/augment/pipeline.h format/augment/kernels",
@@ -57,7 +57,7 @@ TABLE = {
     "trainer/estimate": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
                     "trainer/device/cuda trainer/device/cuda/lowering",
     "trainer/log": "trainer/recipe",
-    # run: its folders include only the context and lower layers; run connects them; what uses a whole run is in further folders
+    # run: its folders include only the context and lower layers; run connects them; further folders hold what uses a whole run
     "trainer/run/output": "trainer/run/context.h trainer/checkpoint trainer/log",
     "trainer/run/input": "format/augment/deferred.h trainer/run/context.h trainer/run/step_queue.h trainer/run/output trainer/recipe trainer/checkpoint "
                          "trainer/device/comm/comm.h proto/client/feed.h format/packimg.h",

@@ -1,6 +1,6 @@
 /*
  * A client is served exactly the files that the kernel lets it open: modes, ACLs, groups, links,
- * mounts, namespaces, changed users, Landlock. Each attempt runs in a process of its own.
+ * mounts, namespaces, changed users, Landlock. Each attempt runs in a separate process.
  */
 #include "tests/security/attack.h"
 #include "tests/test.h"

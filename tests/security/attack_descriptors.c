@@ -457,8 +457,8 @@ static void pass_lingering_sockets(const struct stage *stage)
 }
 
 /*
- * Passes fds before the daemon requests files, with messages that carry none, in excess of what a
- * frame may carry, and on a connection that is closed right after.
+ * Passes fds before the daemon requests files: with messages that carry none, more than a frame may
+ * carry, and on a connection that is closed immediately afterwards.
  */
 static void pass_unrequested(const struct stage *stage)
 {

@@ -21,8 +21,8 @@
 
 enum {
 	/*
-	 * BOB takes one in four batches that he could have alone: half of his share while two users
-	 * want all
+	 * BOB takes one in four batches that he could have alone, which is half of his share while
+	 * two users compete
 	 */
 	SHARE = 4,
 	ATTEMPTS = 3,

@@ -1,8 +1,8 @@
 /*
- * What ALICE's use of the daemon costs BOB. Measures how long BOB waits for batches at a steady
- * pace while ALICE floods her worker and the supervisor. In a control run, ALICE's processes burn
- * the CPU time that the attack used, without the daemon. The difference is the daemon's work for
- * ALICE.
+ * The cost of ALICE's use of the daemon for BOB. Measures how long BOB waits for batches at a
+ * steady pace while ALICE floods her worker and the supervisor. In a control run, ALICE's processes
+ * burn the CPU time that the attack used, without the daemon. The difference is the daemon's work
+ * for ALICE.
  *
  * The test counts late batches and the CPU time of the supervisor, which is charged to no user.
  * --bench prints percentiles of both runs and of two more control runs:

@@ -275,8 +275,8 @@ static bool is_served_or_refused(const struct stage *stage, char text[FEED_ERROR
 TEST(without_threads)
 {
 	/*
-	 * limits from the threads of the supervisor and one worker, to those of a second worker in
-	 * addition
+	 * limits: from the number of threads of the supervisor and one worker, up to the number
+	 * with a second worker
 	 */
 	enum { LEAST = 15, MOST = LEAST + 6, ALONE = 64150 };
 	struct stage stage;

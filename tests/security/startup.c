@@ -142,10 +142,7 @@ TEST(one_after_the_other)
 	fixture_deinit(&stage.fixture);
 }
 
-/*
- * Something that the system denies to the daemon: a resource, by its limit, or a system call, which
- * fails with `code`.
- */
+/* A resource limit that is too low for the daemon, or a system call that fails with `code`. */
 struct denial {
 	const char *name;
 	int resource;

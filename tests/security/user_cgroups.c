@@ -157,7 +157,7 @@ TEST(each_user_has_a_cgroup)
 }
 
 /*
- * Locks those of the file's pages that the daemon has read into the page cache, so that they stay
+ * Locks the pages of the file that the daemon has read into the page cache, so that they stay
  * there.
  */
 static size_t pin(char *map, size_t size)

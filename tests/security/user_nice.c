@@ -1,7 +1,7 @@
 /*
  * CPU weights of users. All threads of a worker have the nice value configured for its user. If two
- * workers compete for one CPU, the one with the lower nice value gets more of it. The daemon
- * reports at the start what the system denies.
+ * workers compete for one CPU, the one with the lower nice value gets more of it. At the start the
+ * daemon reports permissions that it lacks for this.
  */
 #include "tests/security/attack.h"
 #include "tests/test.h"

@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A single access with a wrong width or count does not reach beyond so many bytes. */
+/* Size of the guard regions. A single access with a wrong width or count cannot skip them. */
 #define FENCE_SIZE ((size_t)1 << 30)
 
 enum { MAPS_MAX = 256 };

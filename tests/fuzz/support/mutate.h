@@ -7,6 +7,6 @@
 uint64_t mutate_random(uint64_t *state);
 /*
  * Flips bits, inserts values that provoke arithmetic errors, duplicates or removes a piece, or
- * truncates the data. Returns the new size, at most the old one.
+ * truncates the data. Returns the new size, which is at most the old one.
  */
 size_t mutate_bytes(uint8_t *data, size_t size, uint64_t *state);

@@ -60,7 +60,7 @@ class Batch:
 
 
 def by_labels(z, label, second, share, smoothing):
-    """Returns each sample's losses of both labels, weighted by their shares, and the sum divided by that of the labels' weights."""
+    """Returns each sample's loss, weighted over both labels by their shares, and the total divided by the labels' weights."""
     part = [F.cross_entropy(z, of, WEIGHTS, label_smoothing=smoothing, reduction="none") for of in (label, second)]
     losses = share * part[0] + (1 - share) * part[1]
     return losses, losses.sum() / (share * WEIGHTS[label] + (1 - share) * WEIGHTS[second]).sum()

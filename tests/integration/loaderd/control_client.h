@@ -14,7 +14,7 @@
 enum {
 	CONTROL_PHASES = 256,
 	CONTROL_HASHES = 1 << 16,
-	CONTROL_STALL_MAX_MS = 100, /* longest delay that other clients may cause */
+	CONTROL_STALL_MAX_MS = 100, /* maximum delay that other clients may cause */
 	CONTROL_LATE_MS = 5,        /* a batch is late if it arrives this long after its due time */
 };
 

@@ -117,7 +117,7 @@ int fixture_connect(const struct fixture *fixture);
 void fixture_send(int socket, const Loaderd__Request *request);
 /* Same, with fds, which the caller keeps. */
 void fixture_send_with(int socket, const Loaderd__Request *request, const int *fds, unsigned count);
-/* Answers NeedFiles with `total` files, of which it sends the first: the file at path. */
+/* Answers NeedFiles: announces `total` files, but sends only the first one, the file at path. */
 void fixture_send_file(int socket, const char *path, const Loaderd__NeedFiles *need,
 		       uint32_t total);
 struct fixture_mapping {

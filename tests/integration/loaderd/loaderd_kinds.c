@@ -414,8 +414,8 @@ TEST(images_alone_are_the_same)
 }
 
 /*
- * In batches that the client lists, samples have the bytes of an ordered feed, and duplicates those
- * of the sample's copies.
+ * Samples in batches that the client lists have the same bytes as in an ordered feed; a duplicate
+ * has those of the sample's next copy.
  */
 TEST(wanted_samples_are_the_same)
 {

@@ -495,7 +495,7 @@ TEST(drains)
 	assert_int_equal(waitpid(fixture->daemon, &status, 0), fixture->daemon);
 	fixture->daemon = 0;
 	assert_int_equal(status, 0);
-	assert_true(now_ms() - start_ms < 60000); /* it did not wait for its timeout */
+	assert_true(now_ms() - start_ms < 60000); /* the daemon exited before its timeout */
 }
 
 TEST(grace_ends)

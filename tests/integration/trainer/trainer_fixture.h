@@ -88,7 +88,7 @@ const void *values(unsigned place, struct safetensors *file, const char *name);
 /* Waits until the log of a running run has a line for this step. */
 void wait_for_step(const char *run, pid_t pid, unsigned step);
 /*
- * Waits until a running run has removed this file of an earlier run. From then on the log is that
- * of the running run.
+ * Waits until a new run has removed this file of an earlier run in its directory. From then on the
+ * log is the new run's.
  */
 void wait_until_gone(const char *run, pid_t pid, const char *name);

@@ -32,8 +32,8 @@ extern struct kernel_device kernels_device;
 
 /*
  * True while kernels are timed. Arrays then have no values and no guards. They get their memory
- * when they first become an operand, in a slice of noise-filled memory, of which each repetition
- * uses another one.
+ * when they first become an operand: a part of a slice of noise-filled memory. Each repetition uses
+ * another slice.
  */
 extern bool kernels_timing;
 

@@ -17,7 +17,7 @@ struct input_case {
 };
 
 static const struct input_case input_cases[] = {
-	/* whole groups of pixels, from 3 and 4 bytes per pixel */
+	/* whole groups of pixels, with 3 and with 4 bytes per pixel */
 	{2, 3, 8, 3, 4, DEVICE_ELEMENT_U8, 3, 2, false},
 	{3, 2, 12, 3, 4, DEVICE_ELEMENT_U8, 3, 3, true},
 	{3, 2, 4, 3, 4, DEVICE_ELEMENT_U8, 4, 2, false},

@@ -6,8 +6,8 @@
 #include <math.h>
 
 /*
- * rows and columns; those of x, padded as in trainer/device/cuda/lowering/matrix_products.h, and
- * unpadded
+ * rows and columns; rows and columns of x, padded as in
+ * trainer/device/cuda/lowering/matrix_products.h, and unpadded
  */
 static const struct kernel_shape shapes[] = {
 	{1, 41, 601, 1, {48, 608}}, {1, 24, 144, 1, {24, 144}}, {1, 7, 5, 1, {8, 8}},

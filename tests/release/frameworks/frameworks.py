@@ -3,9 +3,9 @@
 
     frameworks.py --work FOLDER list | images | run ROW | table
 
-Checks for each row that the scripts differ in at most three new lines, that each epoch has each sample once over all processes, as seen by
-the loss (records.py), and that resuming works if the framework supports it. Reports images/s with both loaders. Needs $PACKIMG, $SHAPES, $LOADERD and an
-interpreter with the packages of requirements.txt and loaderd. Exits with 77 if a published script is missing.
+Checks for each row that the scripts differ in at most three new lines, that each epoch passes each sample to the loss once over all
+processes (records.py), and that resuming works if the framework supports it. Reports images/s with both loaders. Needs $PACKIMG, $SHAPES,
+$LOADERD and an interpreter with the packages of requirements.txt and loaderd. Exits with 77 if a published script is missing.
 """
 
 import argparse

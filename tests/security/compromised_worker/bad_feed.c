@@ -1,7 +1,7 @@
 /*
- * What a worker can send to clients of its own user: through the ring, whose memory it shares with
- * them, and in its replies. The client that sends commands chooses one row at a time, starts peers,
- * and ends the row. Without a row, the worker acts as an honest daemon.
+ * Data that a worker can send to clients of its own user: through the ring, whose memory it shares
+ * with them, and in its replies. The commanding client selects one row at a time, starts peers, and
+ * ends the row. Without a row, the worker acts like an honest daemon.
  */
 #include "tests/security/compromised_worker/bad_feed.h"
 
@@ -174,7 +174,7 @@ static void publish_one(struct bad_feed *d, struct ring_slot *slot)
 		d->row->after(d);
 }
 
-/* Publishes batches until the peer goes. */
+/* Publishes batches until the peer disconnects. */
 static void produce(struct bad_feed *d)
 {
 	while (bad_feed_await(d, 0)) {

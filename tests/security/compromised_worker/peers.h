@@ -1,5 +1,5 @@
 /*
- * Clients of a compromised worker: real clients, each in a process of its own, that use only the
+ * Clients of a compromised worker: real clients, each in a separate process, that use only the
  * public interface. Whatever the worker sends, they must continue or fail with an error text; they
  * must never return impossible data.
  */

@@ -60,7 +60,7 @@ static void add_words(char text[SIGNATURE_MAX], const char *words)
 
 /*
  * Formats a transform as in loaderd(1): *name*(_required_, *key*=default, ...). normalize has three
- * forms with mutually exclusive arguments: its name alone.
+ * sets of mutually exclusive arguments, so only its name is expected.
  */
 static void write_signature(const struct transform_entry *entry, char text[SIGNATURE_MAX])
 {

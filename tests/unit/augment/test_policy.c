@@ -54,8 +54,8 @@ TEST(rand_augment_is_uniform)
 {
 	enum { SAMPLES = 7000 };
 	/*
-	 * Skips samples without an effect, whose operation is unknown: Identity has none, and
-	 * neither have operations with a neutral magnitude.
+	 * Skips samples without an effect, whose operation is unknown: Identity, and operations
+	 * with a neutral magnitude, have no effect.
 	 */
 	unsigned counts[POLICY_INVERT] = {0}, signs[2] = {0};
 	struct effect_list list;

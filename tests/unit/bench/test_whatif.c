@@ -1,7 +1,6 @@
 /*
- * What-if trials of a dataset made by the test: what the sampled images contain, which
- * configurations and transforms are tried and which cannot be, and which explanations follow from
- * the costs.
+ * What-if trials of a dataset made by the test: contents of the sampled images, configurations and
+ * transforms that are tried or cannot be, and explanations that follow from the costs.
  */
 #include "bench/report/explain.h"
 #include "bench/report/whatif.h"

@@ -291,7 +291,10 @@ TEST(raster)
 	packimg_close(dataset);
 }
 
-/* A damaged record of section `images` is refused at each use, the ones beside it are not. */
+/*
+ * A damaged record of section `images` is refused at each use; neighbouring records are not
+ * affected.
+ */
 TEST(bad_image_at_use)
 {
 	static const char *const names[] = {

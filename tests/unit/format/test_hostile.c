@@ -222,7 +222,7 @@ static size_t strip(uint8_t *data, size_t size, uint8_t marker)
 }
 
 /*
- * An image without its own tables must not use those of the image before it, or results would
+ * An image without tables must not be decoded with the previous image's tables, or results would
  * depend on the order of images.
  */
 TEST(no_inheritance)

@@ -1,6 +1,6 @@
 /*
- * Memory limit of a decoder: it bounds the memory for a sample, whatever came before. The decoder
- * releases the memory for a rare large sample.
+ * Memory limit of a decoder: it bounds the memory for a sample, whatever samples came before. The
+ * decoder releases the memory for a rare large sample.
  */
 #include "format/codec/scratch.h"
 #include "tests/unit/format/fixture.h"

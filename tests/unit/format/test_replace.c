@@ -134,8 +134,8 @@ static uint64_t samples_at(const char *path)
 }
 
 /*
- * Takes the numbers of shards. 0 means a single file, with 10 samples in the old dataset and 11 in
- * the new one.
+ * Arguments are numbers of shards; 0 means a single file. Single files have 10 samples in the old
+ * dataset and 11 in the new one.
  */
 static void kill_everywhere(unsigned old_shards, unsigned new_shards)
 {

@@ -324,7 +324,7 @@ TEST(writer_refuses_values_that_break_the_schema)
 	packimg_writer_free(writer);
 }
 
-/* Several images: a mask, an image of its own size, its depth. */
+/* Several images: a mask, an image of independent size, and the depth of the latter. */
 static const char images_text[] = "image: image\n"
 				  "mask: mask(image) u8[h,w]\n"
 				  "right: image u8[h,w,3]\n"

@@ -1,4 +1,7 @@
-/* A folder that cannot be synced: which files of the dataset remain, and what the caller learns. */
+/*
+ * A folder that cannot be synced: the files of the dataset that remain, and the result that the
+ * caller gets.
+ */
 #include "format/packimg.h"
 #include "tests/test.h"
 #include "tests/unit/format/images.h"

@@ -209,7 +209,7 @@ TEST(repeats)
 	free(data);
 }
 
-/* A file without tables must not be decoded with those of the file before it. */
+/* A file without tables must not be decoded with the tables of the previous file. */
 TEST(no_tables)
 {
 	const uint8_t *made;

@@ -259,7 +259,7 @@ TEST(newcomers)
 	pool_free(pool);
 }
 
-/* Neither does a feed whose client has paused. */
+/* A feed whose client has paused gets no compensation either. */
 TEST(pauses)
 {
 	struct pool *pool;

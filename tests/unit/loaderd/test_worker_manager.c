@@ -393,7 +393,7 @@ TEST(worker_end_leaves_no_events)
 	}
 }
 
-/* Evicted connections leave nothing behind, although their replies are unread. */
+/* Evicted connections with unread replies use no more resources. */
 TEST(unread_connections_are_evicted)
 {
 	enum { ALL = 4 };

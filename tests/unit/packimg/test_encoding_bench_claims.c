@@ -23,7 +23,7 @@ enum kind { ALL, NONE, TWO_OF_THREE, KINDS };
 
 static struct dataset *datasets[KINDS];
 
-/* ---- what is decoded ahead, and simulated time ---- */
+/* ---- samples decoded ahead, and simulated time ---- */
 
 /* Per sample of a run: the number of samples decoded ahead when it was decoded; 0 if none. */
 static struct record {

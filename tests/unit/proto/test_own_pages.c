@@ -1,6 +1,4 @@
-/*
- * Copy-on-write pages of a client: what the client sees after its own writes, and what others see.
- */
+/* Copy-on-write pages of a client: the client sees its own writes, other processes do not. */
 #include "tests/unit/proto/fake_ring.h"
 #include "tests/unit/proto/ring_pair.h"
 

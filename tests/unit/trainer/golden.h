@@ -26,7 +26,10 @@ struct golden_trajectory {
 	const json_t *reference;
 	uint64_t seed; /* for images and labels */
 	uint32_t count, side;
-	/* called before the step that follows `step`; may replace the graph; may be NULL */
+	/*
+	 * called before each step with its index, counted from 0; may replace the graph; may be
+	 * NULL
+	 */
 	void (*prepare)(struct golden_trajectory *trajectory, size_t step);
 };
 

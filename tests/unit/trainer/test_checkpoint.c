@@ -681,7 +681,7 @@ TEST(narrow_types)
 	fixture_deinit(&a);
 }
 
-/* The file is truncated between opening and restoring, which may be minutes apart. */
+/* The file is truncated between opening and restoring, which may happen minutes later. */
 TEST(cut_while_open)
 {
 	struct fixture a;

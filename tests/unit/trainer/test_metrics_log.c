@@ -230,7 +230,7 @@ TEST(line_of_the_largest_batch)
 	free(values);
 }
 
-/* Strings and lists longer than those of any earlier line. */
+/* Strings and lists longer than in any earlier line. */
 TEST(long_lines)
 {
 	enum { COUNT = 30000, TEXT = 20000 };

@@ -1,6 +1,6 @@
 /*
- * A user's program that links both libraries: it asks each for something that does not exist and
- * prints the error. It uses a schema with what is installed alone.
+ * A user's program that links both libraries. It asks each for something that does not exist and
+ * prints the error. It uses a schema with the installed headers only.
  */
 #include <errno.h>
 #include <feed.h>

@@ -234,7 +234,7 @@ static int open_fifo(void)
 	return fd;
 }
 
-/* Resembles a ring the most: the header is valid. */
+/* This file resembles a ring most closely: its header is valid. */
 static int unsealed(void)
 {
 	struct ring_producer ring;

@@ -423,8 +423,8 @@ static int agree(struct cuda_exec *exec)
 }
 
 /*
- * Whichever allocation of the agreement fails on the last rank, the others learn of it, and no rank
- * waits in one collective for a rank that is in another.
+ * Whichever allocation of the agreement fails on the last rank, the other ranks learn of it, and no
+ * two ranks wait in different collectives.
  */
 TEST(agreeing_without_memory)
 {

@@ -1,6 +1,6 @@
 /*
- * The emulation of grids that kernel tests rely on: it must detect what it is meant to detect.
- * Deliberately wrong kernels give wrong results in some order of threads, or end the program.
+ * The emulation of grids, on which kernel tests rely, must detect errors. Deliberately wrong
+ * kernels give wrong results in some order of threads, or end the program.
  */
 #include "tests/gpu/emulation/kernel.h"
 #include "trainer/device/cuda/kernels/common/kernel.h"

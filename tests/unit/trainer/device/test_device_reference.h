@@ -1,8 +1,8 @@
 /*
  * Shared code for tests of devices: naive reference implementations of the operations in double
  * precision, and helpers to open the device under test. Gradients are checked against central
- * differences of this reference, so neither check shares code with the device. Tensors are small;
- * memory that the functions here do not free lives until the test ends.
+ * differences of this reference, so no check shares code with the device. Tensors are small; memory
+ * that the functions here do not free lives until the test ends.
  */
 #pragma once
 

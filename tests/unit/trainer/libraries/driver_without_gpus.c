@@ -1,6 +1,6 @@
 /*
- * A libcuda.so.1 for tests of errors if no GPU can be opened: a driver without GPUs. Its version is
- * the environment's DRIVER_VERSION, in CUDA's numbering; 0 acts as if there were no driver.
+ * Replaces libcuda.so.1 by a driver without GPUs, to test the errors when no GPU can be opened.
+ * $DRIVER_VERSION is its version, in CUDA's numbering; 0 simulates a missing driver.
  */
 #include <stdint.h>
 #include <stdlib.h>
