@@ -90,7 +90,7 @@ class Explain(unittest.TestCase):
             self.assertLess(smaller["bytes"], row["explanation"]["bytes"] / 4)
             self.assertAlmostEqual(smaller["images_per_s"] / row["images_per_s"], smaller["gain"], places=3)
 
-    def test_what_is_predicted_comes_true(self):
+    def test_predictions_match_measurements(self):
         """Compares the predicted gain of a scan index with the measured CPU time. Other load can only increase the time per image, so the minimum over several turns is compared; turns are added until
         they agree, since a wrong prediction fails in all of them."""
         if SANITIZED:

@@ -51,7 +51,7 @@ class Fake(unittest.TestCase):
         ):
             self.assertIn(line, text)
 
-    def test_a_terminal_is_not_obeying_strangers(self):
+    def test_output_is_safe_for_terminals(self):
         text = self.expect_success()
         for evil in "\x1b\x9b\x7f\u202e":
             self.assertNotIn(evil, text)

@@ -55,7 +55,7 @@ class Budgets(Folder):
         self.assertIn("exit status 1", budget.run(["false"], budget.Budget(30), self.folder).last_output())
         self.assertEqual(budget.run(["sh", "-c", "echo so far; kill -ABRT $$"], budget.Budget(30), self.folder).last_output(), "so far (ended by SIGABRT)")
 
-    def test_late_says_how_far_it_came(self):
+    def test_late_shows_its_output(self):
         """The output of a killed command is known even if it goes to a pipe, for which stdio buffers by block."""
         command = ["sh", "-c", "(echo on the way; sleep 600) | grep way"]
         with self.assertRaisesRegex(budget.BudgetSpent, "^sh was killed after [0-9]+ s; it had said: on the way$"):

@@ -36,7 +36,7 @@ class Loaderbench(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def test_terminals_obey_nobody(self):
+    def test_output_is_safe_for_terminals(self):
         evil = os.path.join(self.folder.name, "none\x1b[31m\u202e\n.pimg")
         for options in ([], ["--json", "-"], ["--hash", "1"], ["--explain"]):
             done = loaderbench("--seconds", "0.1", "--warmup", "0", *options, evil, "hflip")
@@ -271,7 +271,7 @@ class Loaderbench(unittest.TestCase):
                 self.assertRegex(done.stdout, r"% +- +\d+\n")
 
     def test_one_batch_too_large(self):
-        """The error is reported before the others are measured; the others are still measured."""
+        """The error of one batch size is reported at once; the other batch sizes are still measured."""
         for options in (["--json", "-"], ["--hash", "2"]):
             done = loaderbench("--seconds", "0.1", "--warmup", "0", "--batch", "331,64", *options, self.jpeg, "resize(32x32)")
             self.assertEqual(done.returncode, 1)

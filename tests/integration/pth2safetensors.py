@@ -157,7 +157,7 @@ class Conversion(unittest.TestCase):
         for name in ("__metadata__", "a\0b", "a\ud800"):
             self.assertIn("safetensors files cannot have this name", self.convert({name: torch.ones(2)}, expect=1))
 
-    def test_terminals_are_not_commanded(self):
+    def test_output_is_safe_for_terminals(self):
         self.assertIn(r"tensor a\x1b[2J is sparse", self.convert({"a\x1b[2J": torch.ones(2).to_sparse()}, expect=1))
         self.convert({"a\x1b[2J": torch.ones(2)})
         self.assertIn(r"a\x1b[2J", self.run_tool(self.path("a.pth")))

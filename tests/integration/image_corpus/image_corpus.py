@@ -130,7 +130,9 @@ def judge(row, here, there):
 
 
 def truncate_rows(table, count):
-    """Truncates each valid file to that many lengths. Each must be refused or have all pixels. Yields (row, length, truncated row)."""
+    """Truncates each valid file to `count` lengths. A truncated file must be refused or have all pixels. Yields (row, length, truncated
+    row).
+    """
     for row in table:
         if not row.refused and not (row.part and row.part not in PARTS):
             for i in range(count):

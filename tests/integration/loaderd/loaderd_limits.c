@@ -25,8 +25,8 @@ static void refused(const struct feed_options *options, int expected, const char
 }
 
 /* Sends a request that libfeed would not send, and expects this part of the answer's text. */
-static void refused_bare(const struct fixture *fixture, const char *path,
-			 Loaderd__OpenFeed *open_feed, const char *part)
+static void expect_raw_refusal(const struct fixture *fixture, const char *path,
+			       Loaderd__OpenFeed *open_feed, const char *part)
 {
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	open_feed->version = PROTO_VERSION;
@@ -57,11 +57,11 @@ TEST(unknown_choices)
 	strcpy(path, fixture_dataset(fixture, "choices", 10, FIXTURE_RAW, 8));
 	fixture_start(fixture, NULL, NULL);
 	last.last = (Loaderd__LastBatch)7;
-	refused_bare(fixture, path, &last,
-		     "last = 7 is not known; it is 0 (LAST_DROP) or 1 (LAST_SHORT)");
+	expect_raw_refusal(fixture, path, &last,
+			   "last = 7 is not known; it is 0 (LAST_DROP) or 1 (LAST_SHORT)");
 	bad.bad = (Loaderd__BadSample)-1;
-	refused_bare(fixture, path, &bad,
-		     "bad = -1 is not known; it is 0 (BAD_SUBSTITUTE), 1 (BAD_SKIP) or 2");
+	expect_raw_refusal(fixture, path, &bad,
+			   "bad = -1 is not known; it is 0 (BAD_SUBSTITUTE), 1 (BAD_SKIP) or 2");
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 

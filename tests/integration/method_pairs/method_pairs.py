@@ -139,7 +139,7 @@ class MethodPairs(unittest.TestCase):
     def max_difference(self, losses, others):
         return max(self.relative_differences(losses, others))
 
-    def test_what_is_refused(self):
+    def test_refused_pairs(self):
         for pair, sentence in self.refused.items():
             self.assertIn(" cannot be combined: ", sentence, pair)
         share = len(self.refused) / sum(1 for _ in covering.pairs(methods.FACTORS))

@@ -173,7 +173,7 @@ class PackimgArchives(PackimgTest):
                 file.write(bytes(-member.size % 512))
             file.write(bytes(1024))
 
-    def test_shards_that_say_much(self):
+    def test_memory_for_large_shards(self):
         """However many fields and names the members of a shard have, memory stays within the limit."""
         image = next((self.tree / "ant").iterdir()).read_bytes()
         # fields, none of which is too long
@@ -193,7 +193,7 @@ class PackimgArchives(PackimgTest):
         self.assertEqual([s["label"] for s in self.list("out.pimg")], [1])
         self.assertIn("80 without an ending", self.said)
 
-    def test_headers_that_say_much(self):
+    def test_memory_for_sparse_headers(self):
         """In the map of a sparse file, a few header bytes can become many bytes of memory."""
         image = next((self.tree / "ant").iterdir()).read_bytes()
 

@@ -358,7 +358,7 @@ class PackimgDatasets(PackimgTest):
         self.convert("classes.tar", "-o", "classes.pimg")
         self.assertEqual(self.extracted("classes.pimg")[1], [b"0/a.jpg", b"0/b.jpg", b"o/a.jpg"])
 
-    def test_terminals_obey_nobody(self):
+    def test_output_is_safe_for_terminals(self):
         """Names, metadata and messages about them reach a terminal without control sequences."""
         evil = "\x1b[31mcat\u009b\u202e\nx"
         shown = "\\x1b[31mcat\\u009b\\u202e\\x0ax"
@@ -467,7 +467,7 @@ class PackimgDatasets(PackimgTest):
         self.assertEqual(self.list("out.pimg")[0]["fields"],
                          {"npy": {"hex": b"\x93NUMPY\x00\xff\n".hex()}, "txt": "é\n\t"})
 
-    def test_names_that_are_no_text(self):
+    def test_names_that_are_not_utf8(self):
         """In JSON, names that are not UTF-8 differ from texts that look like them; for people, both are printed the same."""
         names = [b"d/a\xff.jpg", b"d/a\\xff.jpg", "d/\u00ff\x7f.jpg".encode()]
         self.archive("odd.tar", names)

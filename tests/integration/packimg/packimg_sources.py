@@ -223,7 +223,7 @@ class PackimgSources(PackimgTest):
         self.packimg("convert", "-q", "none", "-o", "no.pimg", rc=2)
         self.assertIn("among 1 file, such as a.dcm", self.stderr)
 
-    def test_notes_on_what_came_of_it(self):
+    def test_notes_on_the_result(self):
         """Notes about classes that lost all their images, and about pixels that became JPEGs."""
         shutil.copytree(self.tree, self.dir / "in")
         for name in ("dog", "eel"):
@@ -609,7 +609,7 @@ class PackimgSources(PackimgTest):
         self.assertEqual(len(both), 40)
         self.assertEqual({s.get("class") for s in both}, {"ant", "bee", "cat", None})
 
-    def test_tables_that_say_much(self):
+    def test_memory_for_long_tables(self):
         """However long a table or a list of classes is, memory stays within the limit."""
         shutil.copy(next((self.tree / "ant").iterdir()), self.dir / "a.jpg")
         cell = "x" * 1000000

@@ -40,7 +40,7 @@ class Buffers(unittest.TestCase):
         with self.assertRaisesRegex(loaderd.FeedError, "update it"):
             open_feed("old", writable=True)
 
-    def test_what_is_written(self):
+    def test_writes_are_private(self):
         """Writes to a batch are visible in this process only until the batch is released: later batches in the same slots are correct."""
         writers = [
             lambda batch: memoryview(batch.buffer("images")).cast("B").__setitem__(slice(None), b"x" * 8 * PIXELS),
@@ -82,7 +82,7 @@ class Buffers(unittest.TestCase):
                 batch.buffer("pixels")
 
     @unittest.skipUnless(numpy, "no NumPy")
-    def test_what_is_written_is_seen_by_all_views(self):
+    def test_writes_are_seen_by_all_views(self):
         with open_feed() as feed:
             batch = next(feed)
             batch.images[2] = 77
@@ -284,7 +284,7 @@ class Unpacking(unittest.TestCase):
                 with self.assertRaisesRegex(KeyError, f"{name!r} is none of images, labels, samples, flags, id, text"):
                     batch[name]
 
-    def test_what_is_written_to_copies_stays(self):
+    def test_writes_to_copies_stay(self):
         with open_feed(fields=["id"]) as feed:
             batch = next(feed)
             batch.labels[:] = 5

@@ -265,7 +265,7 @@ class Processes(unittest.TestCase):
             for batch in held:
                 self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
 
-    def test_a_fork_keeps_what_is_at_hand(self):
+    def test_a_fork_keeps_held_batches(self):
         """The batches that a child inherits keep their contents, whatever the daemon writes to the slots later."""
         with open_feed(timeout=PATIENCE) as feed:
             changed, untouched = feed.next(), feed.next()

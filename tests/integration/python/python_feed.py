@@ -62,7 +62,7 @@ class Iteration(unittest.TestCase):
             self.assertEqual(list(itertools.islice(feed, 0)), [])
             self.assertEqual([b.index for b in feed], [3, 4, 5, 6, 7, 8, 9])
 
-    def test_a_loop_behind_single_batches(self):
+    def test_a_loop_after_single_batches(self):
         with open_feed() as feed:
             self.assertEqual([number(next(feed)) for _ in range(2)], [0, 1])
             self.assertEqual([number(b) for b in itertools.islice(feed, 2)], [2, 3])

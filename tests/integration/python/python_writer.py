@@ -312,7 +312,7 @@ class PythonWriter(ImagesTest):
                 done = subprocess.run([sys.executable, "-c", code.format(method)], stdout=subprocess.PIPE, text=True, timeout=60)  # reads until all processes have exited
                 self.assertEqual((done.returncode, done.stdout), (-signal.SIGKILL, "0\n-1\n-2\n"))
 
-    def test_the_parent_is_who_started(self):
+    def test_workers_watch_the_starting_process(self):
         """A worker depends on the process that started it, whatever its parent is."""
         here, there = multiprocessing.Pipe()
         lives, ends = os.pipe()
