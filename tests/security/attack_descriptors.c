@@ -31,7 +31,7 @@
 /* "At once" on a busy machine, and with a sanitizer. Sockets linger for 12 s. */
 static uint64_t at_once_ms(void)
 {
-	return sanitized() ? 2000 : 1000;
+	return sanitized() ? 5000 : 1000;
 }
 
 static const char pipeline[] = "random_resized_crop(32)";

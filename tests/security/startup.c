@@ -169,8 +169,6 @@ static const struct denial lacks[] = {
 	 "RLIMIT_FSIZE is 1048576 bytes (ulimit -f, LimitFSIZE=): feeds with larger rings will be "
 	 "refused",
 	 true},
-	{"RLIMIT_STACK", RLIMIT_STACK, (rlim_t)1 << 42, 0, 0, 0,
-	 "RLIMIT_STACK is 4398046511104 bytes (ulimit -s, LimitSTACK=)", false},
 	{"RLIMIT_SIGPENDING", RLIMIT_SIGPENDING, 0, 0, 0, 0,
 	 "RLIMIT_SIGPENDING is 0 (ulimit -i, LimitSIGPENDING=)", true},
 	{"RLIMIT_SIGPENDING of fewer than all closing threads", RLIMIT_SIGPENDING, 23, 0, 0, 0,
@@ -182,7 +180,10 @@ static const struct denial lacks[] = {
 	{"/proc", NO_PROC, 0, 0, 0, 0,
 	 "/proc/self/exe: No such file or directory: the daemon starts workers from there", false},
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-	/* Excluded with sanitizers, which reserve more address space than this. */
+	/* Excluded with sanitizers, which reserve address space and threads' stacks of their own.
+	 */
+	{"RLIMIT_STACK", RLIMIT_STACK, (rlim_t)1 << 42, 0, 0, 0,
+	 "RLIMIT_STACK is 4398046511104 bytes (ulimit -s, LimitSTACK=)", false},
 	{"RLIMIT_AS", RLIMIT_AS, (rlim_t)1 << 36, 0, 0, 0,
 	 "RLIMIT_AS is 68719476736 bytes (ulimit -v, LimitAS=)", true},
 	{"RLIMIT_AS of less than stacks of threads", RLIMIT_AS, 50 << 20, 0, 0, 0,
