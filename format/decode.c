@@ -212,6 +212,15 @@ static uint32_t choose_denominator(const struct packimg_region *region, uint32_t
 	return denominator;
 }
 
+uint32_t packimg_denominator(const struct packimg_sample *sample,
+			     const struct packimg_region *region, uint32_t size_hint_width,
+			     uint32_t size_hint_height)
+{
+	return sample->codec == PACKIMG_CODEC_JPEG
+		       ? choose_denominator(region, size_hint_width, size_hint_height)
+		       : 1;
+}
+
 static int request_init(struct codec_request *request, const struct packimg_sample *sample,
 			const struct packimg_region *region, uint32_t hint_width,
 			uint32_t hint_height, struct packimg_error *error)

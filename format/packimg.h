@@ -340,6 +340,14 @@ int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample 
 		   struct packimg_error *error);
 
 /*
+ * Returns the scale at which packimg_decode() returns a region: 1, 2, 4 or 8 for 1/1 to 1/8.
+ * Regions of a sample that have the same scale have the same pixels where they overlap.
+ */
+uint32_t packimg_denominator(const struct packimg_sample *sample,
+			     const struct packimg_region *region, uint32_t size_hint_width,
+			     uint32_t size_hint_height);
+
+/*
  * Pixels of any element and any number of channels, interleaved. The pixel in column x and row y
  * begins at data + x * step_x + y * step_y; steps may be negative. Elements are aligned.
  */

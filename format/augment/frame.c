@@ -79,7 +79,8 @@ static int frame_geometry(const struct pipeline *pipeline, const struct pipeline
 {
 	struct pipeline_error reason;
 	struct pipeline_shape shape;
-	const struct geometry_subject subject = {.boxes = &scratch->boxes};
+	const struct geometry_subject subject = {.boxes = &scratch->boxes,
+						 .shared_seed = scratch->shared_seed};
 	int r = geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,
 			      &subject, geometry, &reason);
 

@@ -38,6 +38,14 @@ int pipeline_scratch_new(struct pipeline_scratch **ret_scratch)
 void pipeline_scratch_limit(struct pipeline_scratch *scratch, uint64_t bytes)
 {
 	packimg_decoder_limit(scratch->decoder, bytes);
+	scratch->shared.limit = bytes / (2 * SHARED_PICTURES_MAX);
+	if (bytes > 0 && scratch->shared.limit == 0) /* which would mean no limit */
+		scratch->shared.limit = 1;
+}
+
+void pipeline_scratch_shared_seed(struct pipeline_scratch *scratch, uint64_t seed)
+{
+	scratch->shared_seed = seed;
 }
 
 void pipeline_scratch_free(struct pipeline_scratch *scratch)
@@ -45,6 +53,7 @@ void pipeline_scratch_free(struct pipeline_scratch *scratch)
 	if (!scratch)
 		return;
 	packimg_decoder_free(scratch->decoder);
+	shared_pictures_deinit(&scratch->shared);
 	resize_free(scratch->resize);
 	effects_free(scratch->effects);
 	free(scratch->between[0].data);
@@ -223,7 +232,8 @@ static int pipeline_make(const struct pipeline *pipeline, struct pipeline_scratc
 {
 	struct pipeline_error reason;
 	struct pipeline_shape shape;
-	const struct geometry_subject subject = {&scratch->boxes, scratch->value};
+	const struct geometry_subject subject = {&scratch->boxes, scratch->value,
+						 scratch->shared_seed};
 	struct geometry geometry;
 
 	pipeline_shape(pipeline, epoch, &shape);
@@ -277,18 +287,17 @@ const struct deferred *pipeline_deferred(const struct pipeline_scratch *scratch,
  * requests none.
  */
 static bool ahead_part(const struct pipeline *pipeline, const struct packimg_sample *sample,
-		       uint32_t value, uint64_t seed, uint64_t epoch,
+		       const struct geometry_subject *subject, uint64_t seed, uint64_t epoch,
 		       struct packimg_ahead *ret_part)
 {
 	struct pipeline_error reason;
 	struct pipeline_shape shape;
-	const struct geometry_subject subject = {.value = value};
 	struct geometry geometry;
 
 	pipeline_shape(pipeline, epoch, &shape);
 	return check_sample(pipeline, sample, &shape, NULL) == 0 &&
 	       geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,
-			     &subject, &geometry, &reason) == 0 &&
+			     subject, &geometry, &reason) == 0 &&
 	       stage_batched_decode(&geometry.stages[0], sample, ret_part);
 }
 
@@ -298,6 +307,7 @@ uint32_t pipeline_batched_decode(const struct pipeline *pipeline, struct pipelin
 {
 	const struct packimg_sample *gaining[PACKIMG_AHEAD_MAX];
 	struct packimg_ahead parts[PACKIMG_AHEAD_MAX];
+	const struct geometry_subject subject = {.value = scratch->value};
 	uint32_t gain = 0, taken = 0;
 
 	/* The boxes that choose the part to decode are not known yet. */
@@ -307,8 +317,44 @@ uint32_t pipeline_batched_decode(const struct pipeline *pipeline, struct pipelin
 		if (packimg_sample_unindexed(&samples[i]))
 			gaining[gain++] = &samples[i];
 	for (uint32_t i = 0; i < gain && gain > 1; i++)
-		taken += ahead_part(pipeline, gaining[i], scratch->value, seed, epoch,
-				    &parts[taken]);
+		taken += ahead_part(pipeline, gaining[i], &subject, seed, epoch, &parts[taken]);
 	packimg_decode_ahead(scratch->decoder, parts, taken);
 	return gain;
+}
+
+/* Returns true if the first stage resizes planes, which it decodes itself. */
+static bool resizes_planes(const struct pipeline *pipeline)
+{
+	for (unsigned i = 0; i < pipeline->transform_count; i++)
+		if (pipeline->transforms[i].chroma_fast)
+			return true;
+	return false;
+}
+
+void pipeline_share_decode(struct pipeline_scratch *scratch, const struct packimg_sample *sample,
+			   const struct pipeline_view_call *views, unsigned count, uint64_t epoch,
+			   struct pipeline_times *times)
+{
+	struct shared_part parts[PIPELINE_VIEWS_MAX];
+	unsigned taken = 0;
+	uint64_t start = ticks_now();
+
+	shared_pictures_drop(&scratch->shared);
+	for (unsigned i = 0; i < count; i++) {
+		const struct geometry_subject subject = {.value = views[i].value,
+							 .shared_seed = scratch->shared_seed};
+		struct packimg_ahead part;
+
+		/* The boxes that choose the part to decode are not known yet. */
+		if (pipeline_iou_crop(views[i].pipeline) || resizes_planes(views[i].pipeline) ||
+		    !ahead_part(views[i].pipeline, sample, &subject, views[i].seed, epoch, &part))
+			continue;
+		parts[taken++] = (struct shared_part){part.region, part.size_hint_width,
+						      part.size_hint_height};
+	}
+	/* Without memory for a decoder, each view decodes its part. */
+	if (taken > 1)
+		(void)shared_pictures_decode(&scratch->shared, sample, parts, taken);
+	if (times && count > 0)
+		times->decode += ticks_since(start);
 }

@@ -1,7 +1,9 @@
 /*
  * Pipelines of transforms: their grammar, and their application to one sample.
  *
- *     pipeline  = { [ names ":" ] transform }
+ *     pipeline  = { step } { view }
+ *     view      = "view" NAME [ "(" COPIES ")" ] "{" { step } "}"
+ *     step      = [ names ":" ] transform
  *     names     = VALUE { "," VALUE }     (values of the dataset's schema)
  *     transform = NAME [ "(" [ argument { "," argument } ] ")" ]
  *     argument  = [ KEY "=" ] value
@@ -42,6 +44,10 @@
  * libjpeg-turbo decodes (progressive, CMYK, RGB), if nothing is resized, and if an earlier
  * transform resized or changed the pixels. The choice depends only on the image and the pipeline.
  *
+ * Each copy of a view is another finished sample, made from one stored sample by the steps before
+ * the first view and then its own. Those before decide alike for all copies; each copy draws its
+ * own decisions from a seed of its own (pipeline_view()).
+ *
  * A parsed pipeline is immutable and shared by all threads (call the pipeline_fix_ functions and
  * pipeline_defer() before sharing it). Every random decision depends only on (seed, epoch, sample
  * index), and that of random_iou_crop on the sample's boxes (frame.h), so a sample's bytes do not
@@ -61,7 +67,8 @@ enum {
 	PIPELINE_SIDE_MAX = 4096, /* pixels per side of a finished sample */
 	PIPELINE_ERROR_MAX = 256,
 	PIPELINE_VALUES_MAX = 16, /* values that a pipeline names */
-	PIPELINE_NAME_MAX = 63,   /* bytes of a value's name */
+	PIPELINE_NAME_MAX = 63,   /* bytes of a value's or view's name */
+	PIPELINE_VIEWS_MAX = 16,  /* copies of all views */
 };
 
 enum pipeline_element { PIPELINE_U8 = 1, PIPELINE_F16 = 2, PIPELINE_BF16 = 3, PIPELINE_F32 = 4 };
@@ -105,7 +112,29 @@ struct pipeline;
  * delivers images in their stored size and needs samples of equal size: call pipeline_fix_size().
  */
 int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error);
+/*
+ * Like pipeline_parse(), which refuses views: for callers that make a sample of each of
+ * pipeline_view(). Functions that make a sample, or say what it is like, take the pipeline of a
+ * view; the others act on all views.
+ */
+int pipeline_parse_views(const char *text, struct pipeline **ret_pipeline,
+			 struct pipeline_error *error);
 void pipeline_free(struct pipeline *pipeline);
+/* One copy of a view. */
+struct pipeline_view {
+	const char *name;                /* "" of a pipeline without views; lives as long as it */
+	unsigned copy;                   /* among those of the same name */
+	const struct pipeline *pipeline; /* what makes it */
+};
+/* Returns the number of copies of all views; 1 for a pipeline without views. */
+unsigned pipeline_view_count(const struct pipeline *pipeline);
+/*
+ * Returns copy `number`, in the order of the text; a pipeline without views is its only one. A
+ * copy's own decisions are drawn from the seed that pipeline_apply() is given, and those of the
+ * steps before the views from that of pipeline_scratch_shared_seed().
+ */
+struct pipeline_view pipeline_view(const struct pipeline *pipeline, unsigned number);
+
 /* Returns the values that the pipeline names. */
 const struct pipeline_value *pipeline_values(const struct pipeline *pipeline, unsigned *ret_count);
 /* Returns the value of that name; NULL if the pipeline does not name it. */
@@ -136,7 +165,7 @@ int pipeline_fix_statistics(struct pipeline *pipeline, const double mean[3], con
  * a random_crop, then flips, then changes of pixels, all from rows marked DEFERS. Deferring starts
  * only where all samples have the same size. pipeline_shape() then returns shapes without the
  * deferred transforms. Call it once, after the size is fixed. Returns -EINVAL unless samples are
- * interleaved bytes.
+ * interleaved bytes, and for views.
  */
 int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error);
 /*
@@ -167,9 +196,17 @@ struct pipeline_times {
 /* Scratch memory of one thread: decoder, tables, rows. */
 struct pipeline_scratch;
 int pipeline_scratch_new(struct pipeline_scratch **ret_scratch);
-/* Sets the memory limit of the decoder: packimg_decoder_limit(). */
+/*
+ * Sets the memory limit of the decoder: packimg_decoder_limit(). Pictures that views share may take
+ * half as much again.
+ */
 void pipeline_scratch_limit(struct pipeline_scratch *scratch, uint64_t bytes);
 void pipeline_scratch_free(struct pipeline_scratch *scratch);
+/*
+ * Gives the seed from which the steps before the views draw, for the samples that are made next.
+ * Only pipelines of views use it.
+ */
+void pipeline_scratch_shared_seed(struct pipeline_scratch *scratch, uint64_t seed);
 
 /*
  * Makes one finished sample: decodes the region that the pipeline needs, resizes, flips and casts
@@ -180,6 +217,23 @@ void pipeline_scratch_free(struct pipeline_scratch *scratch);
 int pipeline_apply(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
 		   const struct packimg_sample *sample, uint64_t seed, uint64_t epoch, void *output,
 		   struct pipeline_times *times, struct packimg_error *error);
+
+/* What pipeline_apply() will be given for a view. */
+struct pipeline_view_call {
+	const struct pipeline *pipeline;
+	uint64_t seed;
+	uint32_t value; /* pipeline_scratch_value() */
+};
+
+/*
+ * Announces the pipeline_apply() calls that make the views of a sample in an epoch, at most
+ * PIPELINE_VIEWS_MAX: what several of them need is decoded once. This changes neither outputs nor
+ * errors. The sample must stay valid until the next announcement, whose count may be 0. Call
+ * pipeline_scratch_shared_seed() before. Adds the time to *times, which may be NULL.
+ */
+void pipeline_share_decode(struct pipeline_scratch *scratch, const struct packimg_sample *sample,
+			   const struct pipeline_view_call *views, unsigned count, uint64_t epoch,
+			   struct pipeline_times *times);
 
 /*
  * Returns the parameters of the deferred transforms for the sample made last. *ret_size is their

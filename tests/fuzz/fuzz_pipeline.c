@@ -291,11 +291,49 @@ static void check_values(const struct pipeline *pipeline, size_t size)
 	}
 }
 
+/* Sizes of images; the last two are the largest. */
+static const uint32_t sizes[][2] = {{1, 1}, {3, 500}, {640, 480}, {65535, 65535}, {65535, 1}};
+enum { SIZES = sizeof(sizes) / sizeof(*sizes), EPOCHS = 4 };
+
+/* The text's length chooses one size and epoch for pixels, so that most of the time is not theirs.
+ */
+static void check_views(struct pipeline *pipeline, size_t size)
+{
+	struct pipeline_error error;
+
+	for (unsigned i = 0; i < SIZES; i++) {
+		if (pipeline_fix_size(pipeline, sizes[i][0], sizes[i][1], &error) < 0)
+			continue;
+		for (unsigned v = 0; v < pipeline_view_count(pipeline); v++)
+			for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)
+				check_geometry(pipeline_view(pipeline, v).pipeline, sizes[i][0],
+					       sizes[i][1], epoch * epoch * 7,
+					       v == 0 && i == size % SIZES &&
+						       epoch == size % EPOCHS);
+	}
+}
+
+static void check_deferring(const char *text)
+{
+	struct pipeline *pipeline;
+	struct pipeline_error error;
+
+	check(pipeline_parse_views(text, &pipeline, &error) == 0);
+	bool fits = pipeline_has_size(pipeline) ||
+		    pipeline_fix_size(pipeline, sizes[2][0], sizes[2][1], &error) == 0;
+	if (fits && pipeline_defer(pipeline, &error) == 0) {
+		check(pipeline->view_count == 0);
+		for (unsigned i = 0; i < SIZES; i++)
+			for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)
+				if (i == 2 || pipeline->fixed_width == 0)
+					check_deferred(pipeline, sizes[i][0], sizes[i][1],
+						       epoch * epoch * 7);
+	}
+	pipeline_free(pipeline);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const uint32_t sizes[][2] = {
-		{1, 1}, {3, 500}, {640, 480}, {65535, 65535}, {65535, 1}};
-	enum { SIZES = sizeof(sizes) / sizeof(*sizes), EPOCHS = 4 };
 	struct pipeline *pipeline = NULL;
 	struct pipeline_error error = {.position = -2};
 	char *text = malloc(size + 1);
@@ -304,34 +342,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	memcpy(text, data, size);
 	text[size] = 0;
-	if (pipeline_parse(text, &pipeline, &error) < 0) {
+	if (pipeline_parse_views(text, &pipeline, &error) < 0) {
 		check(!pipeline && error.position >= -1 && error.position <= (int)strlen(text));
 		check(memchr(error.text, 0, sizeof(error.text)) && error.text[0]);
 		free(text);
 		return 0;
 	}
-	check_values(pipeline, size);
-	/*
-	 * The text's length selects the one size and epoch for which pixels are tested, because
-	 * they would take most of the time.
-	 */
-	for (unsigned i = 0; i < SIZES; i++)
-		if (pipeline_fix_size(pipeline, sizes[i][0], sizes[i][1], &error) == 0)
-			for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)
-				check_geometry(pipeline, sizes[i][0], sizes[i][1],
-					       epoch * epoch * 7,
-					       i == size % SIZES && epoch == size % EPOCHS);
+	check(pipeline_view_count(pipeline) <= PIPELINE_VIEWS_MAX);
+	for (unsigned v = 0; v < pipeline_view_count(pipeline); v++)
+		check_values(pipeline_view(pipeline, v).pipeline, size);
+	check_views(pipeline, size);
 	pipeline_free(pipeline);
-	check(pipeline_parse(text, &pipeline, &error) == 0);
-	bool fits = pipeline_has_size(pipeline) ||
-		    pipeline_fix_size(pipeline, sizes[2][0], sizes[2][1], &error) == 0;
-	if (fits && pipeline_defer(pipeline, &error) == 0)
-		for (unsigned i = 0; i < SIZES; i++)
-			for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)
-				if (i == 2 || pipeline->fixed_width == 0)
-					check_deferred(pipeline, sizes[i][0], sizes[i][1],
-						       epoch * epoch * 7);
-	pipeline_free(pipeline);
+	check_deferring(text);
 	free(text);
 	return 0;
 }

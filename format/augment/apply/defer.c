@@ -57,6 +57,10 @@ static unsigned defer_first(const struct pipeline *pipeline)
 
 int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error)
 {
+	if (pipeline->view_count > 0)
+		return pipeline_fail(error, -EINVAL, -1,
+				     "views leave nothing to the client: write a pipeline without "
+				     "them");
 	if (pipeline->element != PIPELINE_U8 || pipeline->layout != PIPELINE_NHWC)
 		return pipeline_fail(error, -EINVAL, -1,
 				     "transforms can be deferred only where bytes are delivered, "

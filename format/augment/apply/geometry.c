@@ -529,6 +529,15 @@ static void named_init(struct random_stream *stream, const struct pipeline *pipe
 	random_init(stream, seed ^ XXH3_64bits(name, strlen(name)), epoch, sample, RANDOM_NAMED);
 }
 
+/* Begins the streams of decisions that follow from a seed. */
+static void draws_begin(struct geometry_draws *draws, const struct pipeline *pipeline,
+			uint64_t seed, uint64_t sample)
+{
+	random_init(&draws->own, seed, draws->epoch, sample, RANDOM_AUGMENT);
+	random_init(&draws->lasting, seed, 0, sample, RANDOM_LASTING);
+	named_init(&draws->named, pipeline, draws->subject.value, seed, draws->epoch, sample);
+}
+
 int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t height, uint64_t seed,
 		  uint64_t epoch, uint64_t sample, const struct geometry_subject *subject,
 		  struct geometry *geometry, struct pipeline_error *error)
@@ -536,12 +545,10 @@ int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t heig
 	struct geometry_draws draws = {.width = width, .height = height, .epoch = epoch};
 	int r;
 
-	random_init(&draws.own, seed, epoch, sample, RANDOM_AUGMENT);
-	random_init(&draws.lasting, seed, 0, sample, RANDOM_LASTING);
-	if (subject) {
+	if (subject)
 		draws.subject = *subject;
-		named_init(&draws.named, pipeline, subject->value, seed, epoch, sample);
-	}
+	draws_begin(&draws, pipeline,
+		    pipeline->shared_transforms ? draws.subject.shared_seed : seed, sample);
 	geometry->stage_count = 0;
 	geometry->effects.count = 0;
 	geometry->erasure_count = 0;
@@ -550,6 +557,8 @@ int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t heig
 	for (unsigned i = 0; i < pipeline->transform_count; i++) {
 		if (pipeline->defers && i == pipeline->delivered_transforms)
 			geometry_cut(geometry);
+		if (i > 0 && i == pipeline->shared_transforms)
+			draws_begin(&draws, pipeline, seed, sample);
 		r = geometry_add(geometry, &pipeline->transforms[i], &draws, error);
 		if (r < 0)
 			return r;

@@ -177,9 +177,12 @@ static int decode_begin(struct decoding *decoding, const struct packimg_sample *
 	struct packimg_pixels pixels;
 	uint32_t hint_width, hint_height;
 	struct packimg_region wanted = stage_wanted(stage, region, &hint_width, &hint_height);
+	const struct shared_part part = {wanted, hint_width, hint_height};
 	uint64_t start = ticks_now();
-	int r = packimg_decode_begin(scratch->decoder, sample, &wanted, hint_width, hint_height,
-				     &pixels, decoding->error);
+	int r = shared_pictures_find(&scratch->shared, sample, &part, &pixels)
+			? 0
+			: packimg_decode_begin(scratch->decoder, sample, &wanted, hint_width,
+					       hint_height, &pixels, decoding->error);
 
 	scratch->times.decode += ticks_since(start);
 	if (r < 0)

@@ -7,6 +7,7 @@
 
 #include "format/augment/apply/canvas.h"
 #include "format/augment/apply/raster_resampler.h"
+#include "format/augment/apply/shared_pictures.h"
 #include "format/augment/deferred.h"
 #include "format/augment/frame.h"
 #include "format/augment/kernels/block.h"
@@ -22,6 +23,8 @@ struct pipeline_scratch {
 	struct raster_resampler resampler; /* for masks and rasters: frame.h */
 	uint32_t value;                    /* the bit of the image that is made: frame.h */
 	struct frame_boxes boxes;          /* of the sample that is made: random_iou_crop */
+	uint64_t shared_seed;              /* of the views that are made */
+	struct shared_pictures shared;     /* from which the views are made */
 	struct pipeline_times times;       /* for the current sample; resize is computed last */
 	struct deferred deferred;          /* deferred transforms of the sample made last */
 };

@@ -1,5 +1,5 @@
 #include "format/augment/grammar/draw.h"
-#include "format/augment/grammar/grammar_rules.h"
+#include "format/augment/grammar/parser.h"
 
 #include <errno.h>
 #include <math.h>
@@ -7,17 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct parser {
-	const char *text;
-	int at;
-	struct pipeline *pipeline;
-	struct pipeline_error *error;
-	unsigned seen; /* format transforms seen so far: bit 0 is TRANSFORM_NORMALIZE */
-	int format_at, format_size; /* offset and length of the first format transform */
-	int normalize_position;
-	unsigned effects; /* maximum number of effects of the transforms so far */
-};
 
 int pipeline_fail(struct pipeline_error *error, int result, int position, const char *format, ...)
 {
@@ -35,146 +24,6 @@ int pipeline_fail(struct pipeline_error *error, int result, int position, const 
 	return result;
 }
 
-#define fail(parser, position, ...) pipeline_fail((parser)->error, -EINVAL, position, __VA_ARGS__)
-/* Fails with an error that says what was expected and what was found. */
-#define fail_expected(parser, what, ...)                                                           \
-	fail(parser, (parser)->at, "expected " what ", found %s",                                  \
-	     __VA_ARGS__ __VA_OPT__(, ) found(parser, (char[FOUND_MAX]){0}))
-
-enum { FOUND_MAX = NAME_MAX_SIZE + 2 };
-
-static void skip_space(struct parser *parser)
-{
-	while (parser->text[parser->at] && strchr(" \t\r\n", parser->text[parser->at]))
-		parser->at++;
-}
-
-/* Consumes `mark` and the white space after it, if `mark` comes next. */
-static bool take_mark(struct parser *parser, char mark)
-{
-	if (parser->text[parser->at] != mark)
-		return false;
-	parser->at++;
-	skip_space(parser);
-	return true;
-}
-
-static bool is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
-
-static bool is_word(char c)
-{
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c);
-}
-
-/* Consumes a word and copies it, truncated to fit. Returns its untruncated length. */
-static int take_word(struct parser *parser, char word[NAME_MAX_SIZE])
-{
-	const char *start = parser->text + parser->at;
-	int size = 0;
-
-	while (is_word(start[size]))
-		size++;
-	int kept = size < NAME_MAX_SIZE ? size : NAME_MAX_SIZE - 1;
-	memcpy(word, start, (size_t)kept);
-	word[kept] = 0;
-	parser->at += size;
-	return size;
-}
-
-/* Describes the text at the current position, for the end of an error message. */
-static const char *found(const struct parser *parser, char buffer[FOUND_MAX])
-{
-	const char *start = parser->text + parser->at;
-	int size = 0;
-
-	if (!*start)
-		return "the end of the text";
-	if ((unsigned char)*start < ' ' || (unsigned char)*start > '~') {
-		snprintf(buffer, FOUND_MAX, "byte 0x%02x", (unsigned char)*start);
-		return buffer;
-	}
-	while (size < 20 && is_word(start[size]))
-		size++;
-	snprintf(buffer, FOUND_MAX, "'%.*s'", size ? size : 1, start);
-	return buffer;
-}
-
-/*
- * Parses a decimal number with optional fraction and exponent. Uses up to 17 digits. Powers of ten
- * up to 22 are exact, so the result does not depend on a library or a locale. Returns false and
- * consumes nothing if there is no number.
- */
-static bool grammar_take_number(struct parser *parser, double *ret_number)
-{
-	const char *start = parser->text + parser->at, *p = start;
-	uint64_t digits = 0;
-	int exponent = 0, count = 0;
-	bool negative = *p == '-';
-
-	if (*p == '-' || *p == '+')
-		p++;
-	for (bool point = false; is_digit(*p) || (*p == '.' && !point); p++) {
-		if (*p == '.') {
-			point = true;
-			continue;
-		}
-		count++;
-		if (digits < 10000000000000000) {
-			digits = digits * 10 + (uint64_t)(*p - '0');
-			exponent -= point;
-		} else {
-			exponent += !point;
-		}
-	}
-	if (count == 0)
-		return false;
-	const char *e = p + 1;
-
-	if ((*p == 'e' || *p == 'E') &&
-	    (is_digit(*e) || ((*e == '-' || *e == '+') && is_digit(e[1])))) {
-		bool down = *e == '-';
-		int power = 0;
-
-		for (e += *e == '-' || *e == '+'; is_digit(*e); e++)
-			power = power < 1000 ? power * 10 + (*e - '0') : power;
-		exponent += down ? -power : power;
-		p = e;
-	}
-	double number = (double)digits;
-
-	for (; exponent > 0 && number < 1e300; exponent--)
-		number *= 10;
-	for (; exponent < 0 && number > 0; exponent += 22) {
-		double power = 1;
-
-		for (int i = 0; i < 22 && i < -exponent; i++)
-			power *= 10;
-		number /= power;
-		if (exponent >= -22)
-			break;
-	}
-	parser->at += (int)(p - start);
-	*ret_number = negative ? -number : number;
-	return true;
-}
-
-/* Parses an unsigned integer. Returns -1 if there are no digits, INT64_MAX if it is too large. */
-static int64_t take_integer(struct parser *parser)
-{
-	int64_t number = 0;
-
-	if (!is_digit(parser->text[parser->at]))
-		return -1;
-	for (; is_digit(parser->text[parser->at]); parser->at++)
-		number = number < INT64_MAX / 10 - 10
-				 ? number * 10 + (parser->text[parser->at] - '0')
-				 : INT64_MAX;
-	return number;
-}
-
 /* Formats "after 'KEY='" if the argument was written with its key, else "for KEY". */
 static const char *place(const struct parameter *parameter, bool keyed, char buffer[48])
 {
@@ -187,14 +36,14 @@ static int parse_extent(struct parser *parser, const char *where, const char *ex
 			int64_t max, uint32_t *ret_width, uint32_t *ret_height)
 {
 	int position = parser->at;
-	int64_t width = take_integer(parser), height = width;
+	int64_t width = parser_take_integer(parser), height = width;
 	bool pair = width >= 0 && parser->text[parser->at] == 'x';
 
 	if (width < 0)
 		return fail_expected(parser, "%s %s", example, where);
 	if (pair) {
 		parser->at++;
-		height = take_integer(parser);
+		height = parser_take_integer(parser);
 		if (height < 0)
 			return fail_expected(parser, "a height after '%lldx'", (long long)width);
 	}
@@ -238,7 +87,7 @@ static int parse_sizes(struct parser *parser, const char *where, struct transfor
 			return 0;
 		}
 		position = ++parser->at;
-		int64_t epoch = take_integer(parser);
+		int64_t epoch = parser_take_integer(parser);
 
 		if (epoch < 0)
 			return fail_expected(parser, "an epoch after '@'");
@@ -310,13 +159,13 @@ static int parse_numbers(struct parser *parser, const struct parameter *paramete
 		int position = parser->at;
 		double number;
 
-		if (!grammar_take_number(parser, &number)) {
+		if (!parser_take_number(parser, &number)) {
 			if (max > 1 && strchr("([{", parser->text[position]) &&
 			    parser->text[position])
 				return fail(parser, position,
 					    "expected a number %s, found %s; several are written "
 					    "without brackets, with ':' between them",
-					    where, found(parser, (char[FOUND_MAX]){0}));
+					    where, parser_found(parser, (char[FOUND_MAX]){0}));
 			if (value->count == 0)
 				return fail_expected(parser, "a number %s", where);
 			return fail_expected(parser, "a number after ':'");
@@ -342,7 +191,7 @@ static int parse_choice(struct parser *parser, const struct parameter *parameter
 	int position = parser->at;
 	const char *choice = parameter->words;
 
-	size_t size = (size_t)take_word(parser, value->word);
+	size_t size = (size_t)parser_take_word(parser, value->word);
 
 	while (size > 0 && *choice) {
 		size_t length = strcspn(choice, "|");
@@ -380,8 +229,8 @@ static int parse_value(struct parser *parser, const struct parameter *parameter,
 	case VALUE_WORD:
 		return parse_choice(parser, parameter, where, value);
 	default:
-		if (parameter->words && is_word(parser->text[parser->at]) &&
-		    !is_digit(parser->text[parser->at]))
+		if (parameter->words && parser_is_word(parser->text[parser->at]) &&
+		    !parser_is_digit(parser->text[parser->at]))
 			return parse_choice(parser, parameter, where, value);
 		return parse_numbers(parser, parameter, where, value);
 	}
@@ -429,9 +278,9 @@ static int parse_argument(struct parser *parser, const struct rule *rule, unsign
 	char key[NAME_MAX_SIZE];
 	unsigned index;
 
-	take_word(parser, key);
-	skip_space(parser);
-	bool keyed = key[0] && take_mark(parser, '=');
+	parser_take_word(parser, key);
+	parser_skip_space(parser);
+	bool keyed = key[0] && parser_take_mark(parser, '=');
 	if (keyed) {
 		for (index = 0; index < PARAMETERS_MAX && rule->parameters[index].key; index++)
 			if (strcmp(rule->parameters[index].key, key) == 0)
@@ -456,10 +305,11 @@ static int parse_arguments(struct parser *parser, const struct rule *rule,
 	int positions[2] = {0}, count = 0;
 	int r;
 
-	skip_space(parser);
-	if (!take_mark(parser, '('))
+	parser_skip_space(parser);
+	if (!parser_take_mark(parser, '('))
 		return 0;
-	for (bool more = parser->text[parser->at] != ')'; more; more = take_mark(parser, ',')) {
+	for (bool more = parser->text[parser->at] != ')'; more;
+	     more = parser_take_mark(parser, ',')) {
 		if (count < 2)
 			positions[count] = parser->at;
 		r = parse_argument(parser, rule, &positional, transform, values);
@@ -467,7 +317,7 @@ static int parse_arguments(struct parser *parser, const struct rule *rule,
 			r = explain_sides(parser, rule, positions, r);
 		if (r < 0)
 			return r;
-		skip_space(parser);
+		parser_skip_space(parser);
 	}
 	if (parser->text[parser->at] != ')')
 		return fail_expected(parser, "',' or ')' in %s(...)", rule->name);
@@ -541,9 +391,9 @@ static int value_name_size(const char *text)
 {
 	int size = 0;
 
-	while (is_word(text[size]) || (size > 0 && text[size] == '.'))
+	while (parser_is_word(text[size]) || (size > 0 && text[size] == '.'))
 		size++;
-	return is_digit(*text) ? 0 : size;
+	return parser_is_digit(*text) ? 0 : size;
 }
 
 /* Returns true if the text continues with names of values and a colon. */
@@ -557,9 +407,9 @@ static bool names_come(const struct parser *parser)
 		if (size == 0)
 			return false;
 		ahead.at += size;
-		skip_space(&ahead);
-	} while (take_mark(&ahead, ','));
-	return take_mark(&ahead, ':');
+		parser_skip_space(&ahead);
+	} while (parser_take_mark(&ahead, ','));
+	return parser_take_mark(&ahead, ':');
 }
 
 /* Parses a name and finds or adds its value. Returns the value's number. */
@@ -610,9 +460,9 @@ static int parse_names(struct parser *parser, uint32_t *ret_values)
 		if (number < 0)
 			return number;
 		values |= 1u << number;
-		skip_space(parser);
-	} while (take_mark(parser, ','));
-	take_mark(parser, ':');
+		parser_skip_space(parser);
+	} while (parser_take_mark(parser, ','));
+	parser_take_mark(parser, ':');
 	*ret_values = values;
 	return 0;
 }
@@ -725,7 +575,7 @@ static int parse_transform(struct parser *parser)
 
 	if (r < 0)
 		return r;
-	if (is_digit(parser->text[position]) || take_word(parser, name) == 0)
+	if (parser_is_digit(parser->text[position]) || parser_take_word(parser, name) == 0)
 		return fail_expected(parser, "the name of a transform");
 	const struct rule *rule = grammar_find(name);
 	if (!rule)
@@ -784,25 +634,48 @@ static int parse_transform(struct parser *parser)
 	return transform.values ? set_values(parser, rule, &transform) : 0;
 }
 
+bool parser_view_comes(const struct parser *parser)
+{
+	static const char word[] = "view";
+	const char *text = parser->text + parser->at;
+
+	return strncmp(text, word, strlen(word)) == 0 && !parser_is_word(text[strlen(word)]) &&
+	       !names_come(parser);
+}
+
+int parser_steps(struct parser *parser, char end)
+{
+	for (;;) {
+		parser_skip_space(parser);
+		if (!parser->text[parser->at] || parser->text[parser->at] == end ||
+		    parser_view_comes(parser))
+			return 0;
+		int r = parse_transform(parser);
+		if (r < 0)
+			return r;
+	}
+}
+
+int parser_check_format(struct parser *parser)
+{
+	const struct pipeline *pipeline = parser->pipeline;
+
+	if (pipeline->statistics == STATISTICS_NONE || pipeline->element != PIPELINE_U8)
+		return 0;
+	return fail(parser, parser->normalize_position,
+		    "normalize needs a float output: add to(f16), to(bf16) or to(f32)");
+}
+
 int grammar_parse(const char *text, struct pipeline *pipeline, struct pipeline_error *error)
 {
 	struct parser parser = {.text = text, .pipeline = pipeline, .error = error};
 	size_t size = strnlen(text, PIPELINE_TEXT_MAX + 1);
-	int r;
 
 	if (size > PIPELINE_TEXT_MAX)
 		return pipeline_fail(error, -E2BIG, PIPELINE_TEXT_MAX,
 				     "a pipeline's text has at most %d bytes", PIPELINE_TEXT_MAX);
-	for (;;) {
-		skip_space(&parser);
-		if (!text[parser.at])
-			break;
-		r = parse_transform(&parser);
-		if (r < 0)
-			return r;
-	}
-	if (pipeline->statistics != STATISTICS_NONE && pipeline->element == PIPELINE_U8)
-		return fail(&parser, parser.normalize_position,
-			    "normalize needs a float output: add to(f16), to(bf16) or to(f32)");
-	return 0;
+	int r = parser_steps(&parser, 0);
+	if (r < 0)
+		return r;
+	return text[parser.at] ? parser_views(&parser) : parser_check_format(&parser);
 }

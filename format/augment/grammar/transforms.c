@@ -186,10 +186,49 @@ static int check_epochs(const struct pipeline *pipeline, unsigned count, uint32_
 	return 0;
 }
 
-int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error)
+unsigned pipeline_view_copies(const struct pipeline *pipeline)
+{
+	unsigned copies = 0;
+
+	for (unsigned i = 0; i < pipeline->view_count; i++)
+		copies += pipeline->views[i]->copies;
+	return copies;
+}
+
+unsigned pipeline_view_count(const struct pipeline *pipeline)
+{
+	return pipeline->view_count > 0 ? pipeline_view_copies(pipeline) : 1;
+}
+
+struct pipeline_view pipeline_view(const struct pipeline *pipeline, unsigned number)
+{
+	for (unsigned i = 0; i < pipeline->view_count; i++) {
+		const struct pipeline *view = pipeline->views[i];
+
+		if (number < view->copies)
+			return (struct pipeline_view){view->view_name, number, view};
+		number -= view->copies;
+	}
+	return (struct pipeline_view){"", 0, pipeline};
+}
+
+/* Checks that a sample of known or unknown size can pass, and completes what parsing set. */
+static int finish_parsing(struct pipeline *pipeline, struct pipeline_error *error)
+{
+	int known, r = 0;
+
+	for (unsigned i = 0; r == 0 && i < pipeline->view_count; i++)
+		r = finish_parsing(pipeline->views[i], error);
+	if (r == 0 && pipeline->view_count == 0)
+		r = check_epochs(pipeline, pipeline->transform_count, 0, 0, &known, error);
+	pipeline->delivered_transforms = pipeline->transform_count;
+	return r;
+}
+
+int pipeline_parse_views(const char *text, struct pipeline **ret_pipeline,
+			 struct pipeline_error *error)
 {
 	struct pipeline *pipeline = calloc(1, sizeof(*pipeline));
-	int known;
 
 	if (!pipeline)
 		return pipeline_fail(error, -ENOMEM, -1, "out of memory");
@@ -198,12 +237,29 @@ int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipe
 	pipeline->channels = 3;
 	int r = grammar_parse(text, pipeline, error);
 	if (r == 0)
-		r = check_epochs(pipeline, pipeline->transform_count, 0, 0, &known, error);
+		r = finish_parsing(pipeline, error);
 	if (r < 0) {
-		free(pipeline);
+		pipeline_free(pipeline);
 		return r;
 	}
-	pipeline->delivered_transforms = pipeline->transform_count;
+	*ret_pipeline = pipeline;
+	return 0;
+}
+
+int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error)
+{
+	struct pipeline *pipeline;
+	int r = pipeline_parse_views(text, &pipeline, error);
+
+	if (r < 0)
+		return r;
+	if (pipeline->view_count > 0) {
+		r = pipeline_fail(error, -EINVAL, -1,
+				  "one finished picture of each sample is made here, and the "
+				  "pipeline has views: write one without them");
+		pipeline_free(pipeline);
+		return r;
+	}
 	*ret_pipeline = pipeline;
 	return 0;
 }
@@ -231,6 +287,8 @@ uint32_t pipeline_value_bit(const struct pipeline *pipeline, const char *name)
 
 void pipeline_free(struct pipeline *pipeline)
 {
+	for (unsigned i = 0; pipeline && i < pipeline->view_count; i++)
+		free(pipeline->views[i]);
 	free(pipeline);
 }
 
@@ -238,6 +296,11 @@ int pipeline_has_size(const struct pipeline *pipeline)
 {
 	int known = 0;
 
+	for (unsigned i = 0; i < pipeline->view_count; i++)
+		if (!pipeline_has_size(pipeline->views[i]))
+			return 0;
+	if (pipeline->view_count > 0)
+		return 1;
 	check_epochs(pipeline, pipeline->transform_count, 0, 0, &known, NULL);
 	return known;
 }
@@ -271,6 +334,17 @@ int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height
 	if (width == 0 || height == 0 || width > PACKIMG_SIDE_MAX || height > PACKIMG_SIDE_MAX)
 		return pipeline_fail(error, -EINVAL, -1, "no image is %u x %u pixels", width,
 				     height);
+	for (unsigned i = 0; i < pipeline->view_count; i++) {
+		/* Views that set a size take samples of any. */
+		int r = pipeline_has_size(pipeline->views[i])
+				? 0
+				: pipeline_fix_size(pipeline->views[i], width, height, error);
+
+		if (r < 0)
+			return r;
+	}
+	if (pipeline->view_count > 0)
+		return 0;
 	int r = check_epochs(pipeline, pipeline->transform_count, width, height, &known, error);
 	if (r < 0)
 		return r;
@@ -286,7 +360,11 @@ int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height
 
 int pipeline_needs_statistics(const struct pipeline *pipeline)
 {
-	return pipeline->statistics == STATISTICS_DATASET && !pipeline->statistics_known;
+	for (unsigned i = 0; i < pipeline->view_count; i++)
+		if (pipeline_needs_statistics(pipeline->views[i]))
+			return 1;
+	return pipeline->view_count == 0 && pipeline->statistics == STATISTICS_DATASET &&
+	       !pipeline->statistics_known;
 }
 
 int pipeline_fix_statistics(struct pipeline *pipeline, const double mean[3], const double std[3],
@@ -299,6 +377,8 @@ int pipeline_fix_statistics(struct pipeline *pipeline, const double mean[3], con
 				"normalize(dataset): channel %d has mean %.7g and std %.7g, which "
 				"cannot be; give mean= and std= instead",
 				i, mean[i], std[i]);
+	for (unsigned i = 0; i < pipeline->view_count; i++)
+		pipeline_fix_statistics(pipeline->views[i], mean, std, NULL);
 	for (int i = 0; pipeline->statistics == STATISTICS_DATASET && i < 3; i++) {
 		pipeline->mean[i] = mean[i] / 255;
 		pipeline->std[i] = std[i] / 255;

@@ -136,8 +136,21 @@ struct pipeline {
 	/* The client runs the transforms from delivered_transforms on: pipeline_defer(). */
 	bool defers;
 	unsigned delivered_transforms;
+	/*
+	 * Its views, owned; the transforms above are then those that stand before the first one,
+	 * and no sample is made by them alone.
+	 */
+	struct pipeline *views[PIPELINE_VIEWS_MAX];
+	unsigned view_count;
+	/* Of a view: */
+	char view_name[PIPELINE_NAME_MAX + 1];
+	unsigned copies;
+	/* the first transforms, which stand before the views and decide alike for all of them */
+	unsigned shared_transforms;
 };
 
+/* Returns the number of copies of all views, 0 for a pipeline without views. */
+unsigned pipeline_view_copies(const struct pipeline *pipeline);
 /* Returns true for the rows of TRANSFORMS_OF_BOXES. */
 bool transform_is_of_boxes(enum transform_kind kind);
 /* Returns the pipeline's random_iou_crop, of which there is at most one, or NULL. */

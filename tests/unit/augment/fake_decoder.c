@@ -46,6 +46,17 @@ static void take_pixel(const struct packimg_sample *sample, uint32_t x, uint32_t
 	}
 }
 
+uint32_t packimg_denominator(const struct packimg_sample *sample,
+			     const struct packimg_region *region, uint32_t size_hint_width,
+			     uint32_t size_hint_height)
+{
+	return fake_decoder.halve && size_hint_width && size_hint_height &&
+			       region->width / 2 >= 2 * size_hint_width &&
+			       region->height / 2 >= 2 * size_hint_height
+		       ? 2
+		       : 1;
+}
+
 int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 			 const struct packimg_region *region, uint32_t size_hint_width,
 			 uint32_t size_hint_height, struct packimg_pixels *ret_pixels,
@@ -63,9 +74,8 @@ int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_s
 	    region->x + region->width > sample->width ||
 	    region->y + region->height > sample->height)
 		return -EINVAL;
-	fake_decoder.halved = fake_decoder.halve && size_hint_width && size_hint_height &&
-			      region->width / 2 >= 2 * size_hint_width &&
-			      region->height / 2 >= 2 * size_hint_height;
+	fake_decoder.halved =
+		packimg_denominator(sample, region, size_hint_width, size_hint_height) == 2;
 	uint32_t scale = fake_decoder.halved ? 2 : 1;
 	uint32_t x0 = region->x / scale, x1 = (region->x + region->width + scale - 1) / scale;
 	uint32_t y0 = region->y / scale, y1 = (region->y + region->height + scale - 1) / scale;
@@ -94,6 +104,15 @@ int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_s
 		.region_height = (double)region->height / scale,
 	};
 	return 0;
+}
+
+int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+		   const struct packimg_region *region, uint32_t size_hint_width,
+		   uint32_t size_hint_height, struct packimg_pixels *ret_pixels,
+		   struct packimg_error *error)
+{
+	return packimg_decode_begin(decoder, sample, region, size_hint_width, size_hint_height,
+				    ret_pixels, error);
 }
 
 /* Raw samples have no planes. */

@@ -1,0 +1,146 @@
+/*
+ * pipeline_share_decode(): views made from a shared picture have the bytes of those that decode
+ * their own region, and a picture is shared only where that is less work.
+ */
+#include "format/augment/grammar/transforms.h"
+#include "tests/unit/augment/pipeline_test.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { ROUNDS = 60, VIEWS = 4, SIDE = 300 };
+
+/* Makes all views of a sample. Returns the decoder's calls. */
+static unsigned make_views(const struct packimg_sample *sample, struct pipeline *const *pipelines,
+			   unsigned count, bool share, uint8_t *outputs[VIEWS])
+{
+	struct pipeline_scratch *scratch = scratches[0];
+	struct pipeline_view_call calls[VIEWS];
+	unsigned before = fake_decoder.calls;
+
+	for (unsigned i = 0; i < count; i++)
+		calls[i] = (struct pipeline_view_call){pipelines[i], i};
+	pipeline_share_decode(scratch, sample, calls, share ? count : 0, 1, NULL);
+	for (unsigned i = 0; i < count; i++) {
+		outputs[i] = malloc(pipeline_sample_size_max(pipelines[i]));
+		assert_non_null(outputs[i]);
+		assert_int_equal(
+			pipeline_apply(pipelines[i], scratch, sample, i, 1, outputs[i], NULL, NULL),
+			0);
+	}
+	return fake_decoder.calls - before;
+}
+
+static struct packimg_sample new_sample(uint32_t width, uint32_t height, uint64_t index)
+{
+	struct packimg_sample sample =
+		make_sample(random_pixels(width, height), width, height, index);
+
+	sample.codec = PACKIMG_CODEC_JPEG; /* pixels of raw samples are never shared */
+	return sample;
+}
+
+TEST(shared_pictures_change_no_byte)
+{
+	static const char *const texts[VIEWS] = {
+		"random_resized_crop(32, scale=0.4:1) hflip",
+		"random_resized_crop(24, scale=0.3:1) vflip to(f16)",
+		"random_crop(40)",
+		"random_resized_crop(24, scale=0.5:1, interpolation=bicubic)",
+	};
+	struct pipeline *pipelines[VIEWS];
+	unsigned shared = 0, alone = 0;
+
+	for (unsigned i = 0; i < VIEWS; i++)
+		pipelines[i] = parse(texts[i]);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		struct packimg_sample sample = new_sample(60 + random_u32(&rng) % SIDE,
+							  60 + random_u32(&rng) % SIDE, round);
+		uint8_t *ours[VIEWS], *theirs[VIEWS];
+
+		fake_decoder.margin = random_u32(&rng) % 4;
+		fake_decoder.halve = round % 2;
+		shared += make_views(&sample, pipelines, VIEWS, true, ours);
+		alone += make_views(&sample, pipelines, VIEWS, false, theirs);
+		for (unsigned i = 0; i < VIEWS; i++) {
+			assert_memory_equal(ours[i], theirs[i],
+					    pipeline_sample_size_max(pipelines[i]));
+			free(ours[i]);
+			free(theirs[i]);
+		}
+		free((void *)sample.data);
+	}
+	assert_int_equal(alone, ROUNDS * VIEWS);
+	assert_in_range(shared, ROUNDS, ROUNDS * 2 + ROUNDS / 2);
+	for (unsigned i = 0; i < VIEWS; i++)
+		pipeline_free(pipelines[i]);
+}
+
+/* Two small crops at opposite ends: each is decoded by itself. */
+TEST(distant_views_share_nothing)
+{
+	struct pipeline *pipelines[] = {parse("center_crop(200x300) center_crop(16)"),
+					parse("random_crop(16)")};
+	struct packimg_sample sample = new_sample(SIDE, SIDE, 0);
+	uint8_t *outputs[VIEWS];
+	unsigned calls = 0;
+
+	for (sample.index = 0; sample.index < ROUNDS; sample.index++) {
+		calls += make_views(&sample, pipelines, 2, true, outputs);
+		free(outputs[0]);
+		free(outputs[1]);
+	}
+	assert_in_range(calls, ROUNDS * 3 / 2, ROUNDS * 2);
+	pipeline_free(pipelines[0]);
+	pipeline_free(pipelines[1]);
+	free((void *)sample.data);
+}
+
+/* A picture belongs to one sample: equal numbers of another dataset find nothing. */
+TEST(pictures_are_of_one_sample)
+{
+	struct pipeline *pipelines[] = {parse("resize(32x32)"), parse("resize(24x24)")};
+	struct packimg_sample one = new_sample(90, 80, 5), other = new_sample(90, 80, 5);
+	struct pipeline_view_call calls[] = {{pipelines[0], 0}, {pipelines[1], 1}};
+	uint8_t *mine[VIEWS], *expected[VIEWS];
+
+	make_views(&other, pipelines, 2, false, expected);
+	pipeline_share_decode(scratches[0], &one, calls, 2, 1, NULL);
+	for (unsigned i = 0; i < 2; i++) {
+		size_t size = pipeline_sample_size_max(pipelines[i]);
+
+		mine[i] = malloc(size);
+		assert_int_equal(pipeline_apply(pipelines[i], scratches[0], &other, i, 1, mine[i],
+						NULL, NULL),
+				 0);
+		assert_memory_equal(mine[i], expected[i], size);
+		free(mine[i]);
+		free(expected[i]);
+		pipeline_free(pipelines[i]);
+	}
+	free((void *)one.data);
+	free((void *)other.data);
+}
+
+/* What cannot be decoded is left to the views, which report it. */
+TEST(errors_are_those_of_the_views)
+{
+	struct pipeline *pipelines[] = {parse("resize(32x32)"), parse("resize(24x24)")};
+	struct packimg_sample sample = new_sample(90, 80, 5);
+	struct pipeline_view_call calls[] = {{pipelines[0], 0}, {pipelines[1], 1}};
+	uint8_t output[32 * 32 * 3];
+
+	fake_decoder.fail = -EBADMSG;
+	pipeline_share_decode(scratches[0], &sample, calls, 2, 1, NULL);
+	assert_int_equal(
+		pipeline_apply(pipelines[0], scratches[0], &sample, 0, 1, output, NULL, NULL),
+		-EBADMSG);
+	fake_decoder.fail = 0;
+	assert_int_equal(
+		pipeline_apply(pipelines[0], scratches[0], &sample, 0, 1, output, NULL, NULL), 0);
+	for (unsigned i = 0; i < 2; i++)
+		pipeline_free(pipelines[i]);
+	free((void *)sample.data);
+}
+
+TEST_MAIN(pipeline_setup, pipeline_teardown)
