@@ -93,16 +93,39 @@ static int digest_add_section(struct digest *digest, const struct feed_batch *ba
 	return 0;
 }
 
-/* Adds the requested values. */
+/* Adds the sections of a value's views, from number `view` on. Returns how many, or an error. */
+static int digest_add_views(struct digest *digest, const struct feed_batch *batch, const char *name,
+			    uint32_t view)
+{
+	struct feed_section section = {.size = sizeof(section)};
+	int found = 0;
+
+	for (uint32_t i = 0; feed_section(digest->feed, NULL, i, &section) == 0; i++) {
+		if (section.view < view || strcmp(section.name, name) != 0)
+			continue;
+		int r = digest_add_section(digest, batch, i);
+
+		if (r)
+			return r;
+		found++;
+	}
+	return found;
+}
+
+/* Adds the images of views other than the first, and the requested values. */
 static int digest_add_values(struct digest *digest, const struct feed_batch *batch)
 {
+	struct feed_section images = {.size = sizeof(images)};
 	int r = 0;
 
-	for (uint32_t i = 0; i < digest->settings->value_count && !r; i++) {
-		int number = feed_section_find(digest->feed, digest->settings->values[i]);
-
-		r = number < 0 ? number : digest_add_section(digest, batch, (uint32_t)number);
+	if (feed_section(digest->feed, NULL, 0, &images) == 0)
+		r = digest_add_views(digest, batch, images.name, 1);
+	for (uint32_t i = 0; i < digest->settings->value_count && r >= 0; i++) {
+		r = digest_add_views(digest, batch, digest->settings->values[i], 0);
+		if (r == 0)
+			r = -ENOENT;
 	}
+	r = r < 0 ? r : 0;
 	return r ? error_set(digest->error, r, "a value of a batch cannot be read: %s",
 			     strerror(-r))
 		 : 0;

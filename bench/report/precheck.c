@@ -13,7 +13,7 @@ static int check_pipeline(const char *pipeline, char *error)
 	struct pipeline *parsed = NULL;
 	struct pipeline_error why = {0};
 
-	if (pipeline_parse(pipeline, &parsed, &why) < 0)
+	if (pipeline_parse_views(pipeline, &parsed, &why) < 0)
 		return error_set(error, -EINVAL, "the pipeline \"%.300s\": %s", pipeline, why.text);
 	pipeline_free(parsed);
 	return 0;

@@ -17,15 +17,19 @@ _Static_assert((int)PACKIMG_FED_MAX == (int)RING_FIELD_BYTES_MAX, "what packimg 
 
 int batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry)
 {
-	struct value_images images;
-	struct pipeline_shape shape;
-	pipeline_shape(options->pipeline, options->epoch, &shape);
-	images.element = (uint8_t)shape.element;
-	if (__builtin_mul_overflow((uint64_t)pipeline_sample_size_max(options->pipeline),
-				   (uint64_t)options->order.batch_size, &images.bytes))
-		images.bytes = UINT64_MAX;
-	images.pixels = images.bytes / (shape.channels * ring_element_size(shape.element));
-	return values_geometry(&options->values, options->slots, options->order.batch_size, &images,
+	struct value_images images[PIPELINE_VIEWS_MAX];
+	for (uint32_t i = 0; i < options->values.view_count; i++) {
+		const struct pipeline *pipeline = options->values.views[i].made.pipeline;
+		struct pipeline_shape shape;
+		pipeline_shape(pipeline, options->epoch, &shape);
+		images[i].element = (uint8_t)shape.element;
+		if (__builtin_mul_overflow((uint64_t)pipeline_sample_size_max(pipeline),
+					   (uint64_t)options->order.batch_size, &images[i].bytes))
+			images[i].bytes = UINT64_MAX;
+		images[i].pixels =
+			images[i].bytes / (shape.channels * ring_element_size(shape.element));
+	}
+	return values_geometry(&options->values, options->slots, options->order.batch_size, images,
 			       ret_geometry);
 }
 
@@ -161,9 +165,10 @@ static void begin_in(struct batcher *batcher, struct ring_slot *slot)
 	struct batcher_work *work = &batcher->work[ordinal % batcher->options.slots];
 	const struct ring_section *sections = batcher->ring.layout.sections;
 	set_samples(batcher, ordinal, work);
-	pipeline_shape(batcher->options.pipeline, work->epoch, &work->shape);
+	const struct value_table *values = &batcher->options.values;
+	for (uint32_t i = 0; i < values->view_count; i++)
+		pipeline_shape(values->views[i].made.pipeline, work->epoch, &work->shapes[i]);
 	work->slot = slot;
-	work->images = (uint8_t *)slot + sections[RING_IMAGES].offset;
 	work->flags = (uint8_t *)slot + sections[RING_FLAGS].offset;
 	atomic_store_explicit(&work->done, 0, memory_order_relaxed);
 	atomic_store_explicit(&work->bad, 0, memory_order_relaxed);
@@ -293,10 +298,10 @@ static void batch_move(const struct batcher *batcher, const struct batcher_work 
 	const struct ring_geometry *layout = &batcher->ring.layout;
 	for (uint32_t s = 0; s < layout->section_count; s++) {
 		uint8_t *section = (uint8_t *)work->slot + layout->sections[s].offset;
+		const struct value *value = &batcher->options.values.values[s];
 		size_t size = layout->sections[s].stride;
 		if (size == 0)
-			size = values_picture_size(&batcher->options.values.values[s],
-						   &work->shape);
+			size = values_picture_size(value, &work->shapes[value->view]);
 		if (layout->sections[s].kind == RING_RAGGED) {
 			/* The rows stay where they are. */
 			uint32_t *starts = (uint32_t *)section;
@@ -335,14 +340,14 @@ static void fill_slot(const struct batcher *batcher, struct batcher_work *work)
 	slot->count = work->count;
 	if (batcher->ring.layout.version == RING_VERSION_2) {
 		struct ring_slot_2 *header = (struct ring_slot_2 *)slot;
-		values_extents(&batcher->options.values, &batcher->ring.layout, &work->shape,
+		values_extents(&batcher->options.values, &batcher->ring.layout, work->shapes,
 			       work->slice.count, work->count, header->extents);
 	} else {
-		slot->height = work->shape.height;
-		slot->width = work->shape.width;
-		slot->channels = work->shape.channels;
-		slot->element = work->shape.element;
-		slot->layout = work->shape.layout;
+		slot->height = work->shapes[0].height;
+		slot->width = work->shapes[0].width;
+		slot->channels = work->shapes[0].channels;
+		slot->element = work->shapes[0].element;
+		slot->layout = work->shapes[0].layout;
 	}
 	slot->bad = atomic_load_explicit(&work->bad, memory_order_relaxed);
 	slot->last = work->slice.last;

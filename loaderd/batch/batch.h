@@ -106,9 +106,9 @@ struct batcher_thread {
 struct batcher_work {
 	uint64_t epoch, batch;
 	struct order_slice slice;
-	struct pipeline_shape shape;
+	struct pipeline_shape shapes[PIPELINE_VIEWS_MAX]; /* of the views' finished images */
 	struct ring_slot *slot;
-	uint8_t *images, *flags;                            /* of the slot's sections */
+	uint8_t *flags;                                     /* of the slot's section */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint32_t done; /* units finished */
 	_Atomic uint32_t bad;
 	_Atomic bool failed; /* set by the first thread that fails, which then writes `failure` */

@@ -8,6 +8,27 @@
 #include <stdio.h>
 #include <string.h>
 
+static uint64_t view_seed(const struct batcher *batcher, uint32_t copy, uint32_t view)
+{
+	return order_copy_seed(batcher->options.order.seed,
+			       copy * batcher->options.values.view_count + view);
+}
+
+/* Decodes what several views need of a sample. Without views, forgets those of other samples. */
+static void share_decode(struct batcher *batcher, struct batcher_thread *thread,
+			 struct batcher_work *work, const struct packimg_sample *sample,
+			 uint32_t copy, struct sample_times *times)
+{
+	const struct value_table *values = &batcher->options.values;
+	struct pipeline_view_call calls[PIPELINE_VIEWS_MAX];
+	uint32_t count = values->view_count > 1 ? values->view_count : 0;
+	for (uint32_t v = 0; v < count; v++)
+		calls[v] = (struct pipeline_view_call){values->views[v].made.pipeline,
+						       view_seed(batcher, copy, v),
+						       values->views[v].image_named};
+	pipeline_share_decode(thread->scratch, sample, calls, count, work->epoch, &times->stages);
+}
+
 /* Runs inside the guard. `read` is the sample from io_get(), or NULL to use the mapping. */
 static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 			struct batcher_work *work, uint32_t i, uint64_t index,
@@ -27,13 +48,10 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 	times->read += ticks_since(start);
 	if (r < 0)
 		return r;
-	const struct value_origin origin = {
+	struct value_origin origin = {
 		.dataset = dataset,
 		.sample = &sample,
 		.io = batcher->io,
-		.pipeline = batcher->options.pipeline,
-		.shape = &work->shape,
-		.seed = order_copy_seed(batcher->options.order.seed, copy),
 		.epoch = work->epoch,
 		.scratch = thread->scratch,
 		.times = &times->stages,
@@ -42,16 +60,22 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 		.box_bytes = &thread->box_bytes,
 		.crop_bytes = &thread->crop_bytes,
 	};
-	r = values_crop_boxes(&batcher->options.values, &origin, error);
-	if (r < 0)
-		return r;
-	pipeline_scratch_value(thread->scratch, batcher->options.values.values[RING_IMAGES].named);
-	r = pipeline_apply(origin.pipeline, origin.scratch, &sample, origin.seed, origin.epoch,
-			   work->images + i * work->shape.sample_size, &times->stages, error);
-	if (r < 0)
-		return r;
-	return values_put(&batcher->options.values, &origin, &batcher->ring.layout, work->slot, i,
-			  error);
+	const struct value_table *values = &batcher->options.values;
+	const uint64_t seed = batcher->options.order.seed;
+	uint8_t flags = 0;
+	pipeline_scratch_shared_seed(thread->scratch, order_copy_seed(seed, copy));
+	share_decode(batcher, thread, work, &sample, copy, times);
+	for (uint32_t v = 0; r == 0 && v < values->view_count; v++) {
+		origin.view = v;
+		origin.pipeline = values->views[v].made.pipeline;
+		origin.shape = &work->shapes[v];
+		origin.seed = view_seed(batcher, copy, v);
+		r = values_put(values, &origin, &batcher->ring.layout, work->slot, i, &flags,
+			       error);
+	}
+	if (r == 0)
+		work->flags[i] = flags;
+	return r;
 }
 
 /* Discards the samples that sample_batched_decode() announced. */
@@ -146,10 +170,11 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *t
 	thread->kept_unit = unit;
 	thread->kept_count = 0;
 	/*
-	 * IO_URING delivers bytes only when io_get() asks for them. Further images are decoded
-	 * between those that would be decoded ahead.
+	 * IO_URING delivers bytes only when io_get() asks for them. Further images, and other views
+	 * of the same one, are decoded between those that would be decoded ahead.
 	 */
-	if (io_mode_of(batcher->io) != IO_MMAP || batcher->options.values.pictures)
+	if (io_mode_of(batcher->io) != IO_MMAP || batcher->options.values.pictures ||
+	    batcher->options.values.view_count > 1)
 		return 0;
 	thread->ahead_faults = atomic_load(&dataset->guard.faults);
 	sigbus_guard_enter(&dataset->guard);

@@ -20,16 +20,19 @@ static uint32_t cut_text(const uint8_t *bytes, uint32_t capacity)
 	return size;
 }
 
-void values_init(struct value_table *values)
+void values_init(struct value_table *values, const struct pipeline *pipeline)
 {
 	*values = (struct value_table){.version = RING_VERSION_1,
 				       .count = RING_FIRST_FIELD,
+				       .view_count = pipeline_view_count(pipeline),
 				       .values = {
 					       [RING_IMAGES] = {.source = VALUE_IMAGE},
 					       [RING_LABELS] = {.source = VALUE_LABEL},
 					       [RING_SAMPLES] = {.source = VALUE_SAMPLE},
 					       [RING_FLAGS] = {.source = VALUE_FLAGS},
 				       }};
+	for (uint32_t i = 0; i < values->view_count; i++)
+		values->views[i] = (struct value_view){.made = pipeline_view(pipeline, i)};
 }
 
 static int add_pictures(const struct value *value, const struct value_images *images,
@@ -51,8 +54,8 @@ static int add_section(const struct value *value, const struct value_images *ima
 {
 	if (geometry->version == RING_VERSION_1)
 		return ring_geometry_field(geometry, value->type, (uint32_t)value->capacity);
-	if (value->source == VALUE_PICTURE)
-		return add_pictures(value, images, geometry);
+	if (value->source == VALUE_PICTURE || value->source == VALUE_IMAGE)
+		return add_pictures(value, &images[value->view], geometry);
 	if (value->ragged)
 		return ring_geometry_ragged(geometry, value->element, value->dims, value->row,
 					    value->capacity / value->row);
@@ -64,9 +67,9 @@ int values_geometry(const struct value_table *values, uint32_t slots, uint32_t b
 		    const struct value_images *images, struct ring_geometry *ret_geometry)
 {
 	struct ring_geometry geometry;
-	ring_geometry_init(&geometry, slots, batch_size, images->bytes);
+	ring_geometry_init(&geometry, slots, batch_size, images[0].bytes);
 	if (values->version == RING_VERSION_2)
-		ring_geometry_upgrade(&geometry, images->element);
+		ring_geometry_upgrade(&geometry, images[0].element);
 	for (uint32_t i = RING_FIRST_FIELD; i < values->count; i++) {
 		int r = add_section(&values->values[i], images, &geometry);
 		if (r < 0)
@@ -110,18 +113,19 @@ static struct ring_extent picture_extent(const struct value *value,
 }
 
 void values_extents(const struct value_table *values, const struct ring_geometry *layout,
-		    const struct pipeline_shape *image, uint32_t samples, uint32_t count,
+		    const struct pipeline_shape *images, uint32_t samples, uint32_t count,
 		    struct ring_extent *ret_extents)
 {
 	for (uint32_t i = 0; i < values->count; i++) {
+		const struct value *value = &values->values[i];
 		const struct ring_section *section = &layout->sections[i];
 		struct ring_extent extent = {.bytes = count * section->stride};
 		if (section->kind == RING_RAGGED)
 			extent.bytes = ring_ragged_offset(layout->batch_size_max) +
 				       samples * section->stride;
-		memcpy(extent.shape, values->values[i].shape, sizeof(extent.shape));
+		memcpy(extent.shape, value->shape, sizeof(extent.shape));
 		ret_extents[i] = section->stride == 0 && section->kind == RING_DENSE
-					 ? picture_extent(&values->values[i], image, count)
+					 ? picture_extent(value, &images[value->view], count)
 					 : extent;
 	}
 }
@@ -464,14 +468,15 @@ static int copy_boxes(const struct value *boxes, const struct value_origin *orig
 	return 0;
 }
 
-int values_crop_boxes(const struct value_table *values, const struct value_origin *origin,
-		      struct packimg_error *error)
+/* Copies the boxes by which the pipeline chooses a crop, and gives them to the scratch. */
+static int give_crop_boxes(const struct value_table *values, const struct value_origin *origin,
+			   struct packimg_error *error)
 {
-	const struct value *value = &values->crop_boxes;
+	const struct value *value = &values->views[origin->view].crop_boxes;
 	struct frame_boxes boxes = {.form = value->coordinates};
 	struct packimg_value stored = {0};
 	float *rows;
-	if (!values->crops_by_boxes)
+	if (!values->views[origin->view].crops_by_boxes)
 		return 0;
 	int r = copy_boxes(value, origin, origin->crop_bytes, 4 * sizeof(float), &stored, &rows);
 	if (r < 0) {
@@ -568,58 +573,76 @@ static int drop_boxes(const struct value_table *values, uint32_t b,
 	return 0;
 }
 
+/* Makes the finished image of the origin's view. */
+static int put_image(const struct value *value, const struct value_origin *origin, uint8_t *cell,
+		     struct packimg_error *error)
+{
+	pipeline_scratch_value(origin->scratch, value->named);
+	return pipeline_apply(origin->pipeline, origin->scratch, origin->sample, origin->seed,
+			      origin->epoch, cell, origin->times, error);
+}
+
+/* Where in a slot a sample's values go. */
+struct value_target {
+	const struct ring_geometry *layout;
+	struct ring_slot *slot;
+	uint32_t i;
+};
+
+/* Makes value v. Adds to *flags. Sets *ret_rows if its rows belong to boxes. */
+static int put_value(const struct value_table *values, uint32_t v,
+		     const struct value_origin *origin, const struct value_target *target,
+		     uint8_t *flags, size_t *ret_rows, struct packimg_error *error)
+{
+	const struct value *value = &values->values[v];
+	const struct ring_section *place = &target->layout->sections[v];
+	uint8_t *section = (uint8_t *)target->slot + place->offset;
+	uint8_t *cell = section + target->i * place->stride;
+	struct packimg_value stored = {0};
+	int r;
+	switch (value->source) {
+	case VALUE_IMAGE:
+		cell = section + target->i * values_picture_size(value, origin->shape);
+		return put_image(value, origin, cell, error);
+	case VALUE_PICTURE:
+		cell = section + target->i * values_picture_size(value, origin->shape);
+		return put_picture(value, origin, cell, flags, error);
+	case VALUE_LABEL:
+		memcpy(cell, &origin->sample->label, sizeof(origin->sample->label));
+		return 0;
+	case VALUE_SAMPLE:
+		memcpy(cell, &origin->sample->index, sizeof(origin->sample->index));
+		return 0;
+	case VALUE_FLAGS:
+		return 0; /* the caller writes them */
+	default:
+		break;
+	}
+	r = put_field(values, v, origin, target->layout, section, target->i, &stored, flags);
+	if (r < 0) {
+		explain_value(r, origin, value, &stored, error);
+		return r == -ERANGE ? -EBADMSG : r;
+	}
+	if (value->boxes)
+		*ret_rows = stored.size / value->row;
+	return value->source == VALUE_FIELD
+		       ? move_rows(value, origin, &stored, place, target->layout->batch_size_max,
+				   section, target->i, error)
+		       : 0;
+}
+
 int values_put(const struct value_table *values, const struct value_origin *origin,
 	       const struct ring_geometry *layout, struct ring_slot *slot, uint32_t i,
-	       struct packimg_error *error)
+	       uint8_t *flags, struct packimg_error *error)
 {
-	uint8_t flags = 0, *flags_cell = NULL;
+	const struct value_target target = {layout, slot, i};
 	size_t rows[RING_SECTIONS_MAX];
-	for (uint32_t v = 0; v < values->count; v++) {
-		const struct value *value = &values->values[v];
-		const size_t stride = layout->sections[v].stride;
-		uint8_t *section = (uint8_t *)slot + layout->sections[v].offset;
-		uint8_t *cell = section + i * stride;
-		struct packimg_value stored = {0};
-		int r = 0, moved = 0;
-		switch (value->source) {
-		case VALUE_IMAGE:
-			break;
-		case VALUE_PICTURE:
-			cell = section + i * values_picture_size(value, origin->shape);
-			moved = put_picture(value, origin, cell, &flags, error);
-			break;
-		case VALUE_LABEL:
-			memcpy(cell, &origin->sample->label, sizeof(origin->sample->label));
-			break;
-		case VALUE_SAMPLE:
-			memcpy(cell, &origin->sample->index, sizeof(origin->sample->index));
-			break;
-		case VALUE_FLAGS:
-			flags_cell = cell;
-			break;
-		case VALUE_FIELD:
-		case VALUE_KEY:
-		case VALUE_DEFERRED:
-			r = put_field(values, v, origin, layout, section, i, &stored, &flags);
-		}
-		if (r == 0 && moved == 0 && value->source == VALUE_FIELD)
-			moved = move_rows(value, origin, &stored, &layout->sections[v],
-					  layout->batch_size_max, section, i, error);
-		if (moved < 0)
-			return moved;
-		if (r < 0) {
-			explain_value(r, origin, value, &stored, error);
-			return r == -ERANGE ? -EBADMSG : r;
-		}
-		if (value->boxes)
-			rows[v] = stored.size / value->row;
-	}
-	for (uint32_t b = 0; b < values->box_count; b++) {
-		int r = drop_boxes(values, b, origin, layout, slot, i, rows, error);
-		if (r < 0)
-			return r;
-	}
-	if (flags_cell)
-		*flags_cell = flags;
-	return 0;
+	int r = give_crop_boxes(values, origin, error);
+	for (uint32_t v = 0; r == 0 && v < values->count; v++)
+		if (values->values[v].view == origin->view)
+			r = put_value(values, v, origin, &target, flags, &rows[v], error);
+	for (uint32_t b = 0; r == 0 && b < values->box_count; b++)
+		if (values->boxes[b].view == origin->view)
+			r = drop_boxes(values, b, origin, layout, slot, i, rows, error);
+	return r;
 }

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 enum value_source {
-	VALUE_IMAGE, /* made by pipeline_apply(), not here */
+	VALUE_IMAGE, /* a sample's first image, finished by its view */
 	VALUE_LABEL,
 	VALUE_SAMPLE, /* the sample's number */
 	VALUE_FLAGS,
@@ -27,6 +27,7 @@ enum value_source {
 
 struct value {
 	enum value_source source;
+	uint32_t view;     /* its number in value_table.views; 0 also of what belongs to no view */
 	uint32_t field;    /* number of the dataset's field */
 	uint32_t type;     /* enum packimg_field_type, as announced to the client */
 	uint64_t capacity; /* bytes of one value; unused for scalars */
@@ -61,18 +62,26 @@ struct value {
 enum { VALUE_NO_FRAME, VALUE_FIRST_IMAGE, VALUE_FURTHER_IMAGE };
 enum { VALUE_OWN_NAME_SIZE = 16 };
 
+/* One of the finished samples that a pipeline makes of a stored one: pipeline_view(). */
+struct value_view {
+	struct pipeline_view made;
+	uint32_t image_named; /* value.named of its finished image */
+	/* Boxes by which its pipeline chooses a crop, delivered themselves or not: VALUE_FIELD. */
+	bool crops_by_boxes;
+	struct value crop_boxes;
+};
+
 struct value_table {
 	uint32_t version; /* of the ring */
 	uint32_t count;
+	uint32_t view_count; /* at least 1 */
+	struct value_view views[PIPELINE_VIEWS_MAX];
 	/* version 1, if a value does not fit: true fails the feed, false truncates the value */
 	bool whole;
 	bool pictures; /* there is a VALUE_PICTURE */
 	/* Boxes of which the pipeline may drop rows, delivered themselves or not: VALUE_FIELD. */
 	uint32_t box_count;
 	struct value boxes[RING_SECTIONS_MAX];
-	/* Boxes by which the pipeline chooses a crop, delivered themselves or not: VALUE_FIELD. */
-	bool crops_by_boxes;
-	struct value crop_boxes;
 	struct value values[RING_SECTIONS_MAX];
 	/* Names of the first values for which the schema has none. */
 	char own_names[RING_FIRST_FIELD][VALUE_OWN_NAME_SIZE];
@@ -83,8 +92,9 @@ struct value_origin {
 	struct dataset *dataset;
 	const struct packimg_sample *sample; /* its first image */
 	struct io *io;
-	const struct pipeline *pipeline;
-	const struct pipeline_shape *shape; /* of finished images */
+	uint32_t view;                      /* which is made: its number in value_table.views */
+	const struct pipeline *pipeline;    /* of the view */
+	const struct pipeline_shape *shape; /* of the view's finished images */
 	uint64_t seed, epoch;               /* those of pipeline_apply() */
 	struct pipeline_scratch *scratch;   /* scratch that made the sample's pixels */
 	struct pipeline_times *times;
@@ -95,38 +105,39 @@ struct value_origin {
 	struct io_buffer *crop_bytes; /* of boxes that choose the crop, and their corners */
 };
 
-/* Begins a table with what every feed delivers: image, label, sample number and flags. */
-void values_init(struct value_table *values);
-/* What finished images are, as far as the room for them depends on it. */
+/*
+ * Begins a table with what every feed delivers: image, label, sample number and flags. The pipeline
+ * lives at least as long.
+ */
+void values_init(struct value_table *values, const struct pipeline *pipeline);
+/* What a view's finished images are, as far as the room for them depends on it. */
 struct value_images {
 	uint8_t element; /* enum ring_element */
 	uint64_t bytes;  /* of one batch's images, at most */
 	uint64_t pixels; /* of one batch's images, at most */
 };
-/* Describes the sections for these values. -EINVAL if a value cannot be a section. */
+/*
+ * Describes the sections for these values. images: [view_count]. -EINVAL if a value cannot be a
+ * section.
+ */
 int values_geometry(const struct value_table *values, uint32_t slots, uint32_t batch_size,
 		    const struct value_images *images, struct ring_geometry *ret_geometry);
 /* Bytes of one sample's picture, for VALUE_IMAGE and VALUE_PICTURE. */
 size_t values_picture_size(const struct value *value, const struct pipeline_shape *shape);
 /*
- * Fills in the extents of a batch, version 2. samples: samples written, including skipped ones;
- * count: without them.
+ * Fills in the extents of a batch, version 2. images: [view_count], the finished images. samples:
+ * samples written, including skipped ones; count: without them.
  */
 void values_extents(const struct value_table *values, const struct ring_geometry *layout,
-		    const struct pipeline_shape *image, uint32_t samples, uint32_t count,
+		    const struct pipeline_shape *images, uint32_t samples, uint32_t count,
 		    struct ring_extent *ret_extents);
 /*
- * Copies the boxes by which the pipeline chooses a crop, and gives them to the scratch. Call it
- * inside the dataset's guard, before pipeline_apply(). Errors as of values_put().
- */
-int values_crop_boxes(const struct value_table *values, const struct value_origin *origin,
-		      struct packimg_error *error);
-/*
- * Makes a sample's values, except its first image, at index i of a slot. What is in the frame of an
- * image follows it through the pipeline. Call it inside the dataset's guard. Returns -EBADMSG if a
+ * Makes what a view has of a sample at index i of a slot: its image, the values in its frame, and
+ * with view 0 those that belong to no view. What is in the frame of an image follows it through the
+ * pipeline. Adds to the sample's flags. Call it inside the dataset's guard. Returns -EBADMSG if a
  * value is damaged, -ENOMEM, -EINVAL if a value does not fit (the sample is not at fault), or
  * another error of pipeline_apply(). All set error->text.
  */
 int values_put(const struct value_table *values, const struct value_origin *origin,
 	       const struct ring_geometry *layout, struct ring_slot *slot, uint32_t i,
-	       struct packimg_error *error);
+	       uint8_t *flags, struct packimg_error *error);

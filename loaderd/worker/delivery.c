@@ -233,17 +233,20 @@ static int choose_room(const Loaderd__OpenFeed *request, const struct config *co
 		(unsigned long long)config->field_bytes);
 }
 
-/* Checks the values that the pipeline names, whether they are delivered or not. */
-static int check_names(const struct batcher_options *options, struct refusal *refusal)
+static int refuse_step(struct refusal *refusal, const struct pipeline_error *error)
+{
+	refuse_request(refusal, EINVAL, "pipeline", "at byte %d: %s", error->position, error->text);
+	refusal->position = error->position;
+	return -EINVAL;
+}
+
+/* Checks the values that the view's pipeline names, whether they are delivered or not. */
+static int check_names(const struct schema *schema, const struct pipeline *pipeline,
+		       struct refusal *refusal)
 {
 	struct pipeline_error error;
-	int r = pipeline_check_values(options->pipeline, packimg_schema(options->dataset->image),
-				      &error);
-	if (r == 0)
-		return 0;
-	refuse_request(refusal, EINVAL, "pipeline", "at byte %d: %s", error.position, error.text);
-	refusal->position = error.position;
-	return r;
+	return pipeline_check_values(pipeline, schema, &error) < 0 ? refuse_step(refusal, &error)
+								   : 0;
 }
 
 /*
@@ -264,17 +267,17 @@ static void set_named(const struct pipeline *pipeline, const struct schema_value
 }
 
 /* Sets in which image's frame the value is. */
-static int set_frame(const struct batcher_options *options, const struct schema *schema,
-		     unsigned number, struct value *value, struct refusal *refusal)
+static int set_frame(const struct pipeline *pipeline, const struct schema *schema, unsigned number,
+		     struct value *value, struct refusal *refusal)
 {
 	const struct schema_value *from = &schema->values[number];
 	struct pipeline_error error = {.position = -1};
 	int frame = schema_frame(schema, number);
 	if (frame < 0 || from->role == SCHEMA_IMAGE)
 		return 0;
-	value->coordinates = (struct coordinates){
-		from->role, from->format, (from->flags & SCHEMA_NORMALIZED) != 0,
-		pipeline_value_bit(options->pipeline, from->name)};
+	value->coordinates = (struct coordinates){from->role, from->format,
+						  (from->flags & SCHEMA_NORMALIZED) != 0,
+						  pipeline_value_bit(pipeline, from->name)};
 	bool moves = coordinates_row(&value->coordinates) > 0;
 	if (!moves && !schema_has_pixels(from))
 		return refuse_request(
@@ -282,7 +285,7 @@ static int set_frame(const struct batcher_options *options, const struct schema 
 			"value \"%s\": its coordinates cannot follow the image through "
 			"the pipeline; leave it out",
 			from->name);
-	if (pipeline_check_frame(options->pipeline, moves, &error) < 0) {
+	if (pipeline_check_frame(pipeline, moves, &error) < 0) {
 		refuse_request(refusal, EINVAL, "pipeline", "value \"%s\": %s", from->name,
 			       error.text);
 		refusal->position = error.position;
@@ -350,18 +353,18 @@ static int pick_value(const Loaderd__OpenFeed *request, const struct config *con
 	return 0;
 }
 
-/* Sets to which boxes the value's rows belong, if the pipeline may drop some of them. */
+/* Sets to which boxes the value's rows belong, if the view's pipeline may drop some of them. */
 static int set_boxes(const Loaderd__OpenFeed *request, const struct config *config,
 		     const struct batcher_options *options, const struct schema *schema,
 		     unsigned number, struct value_table *values, struct value *value,
 		     struct refusal *refusal)
 {
+	const struct pipeline *pipeline = values->views[value->view].made.pipeline;
 	const struct schema_value *from = &schema->values[number];
 	int found = schema_rows(schema, number);
 	uint32_t b = 0;
 	const char *rows_name = schema->values[found < 0 ? (int)number : found].name;
-	if (!pipeline_drops_boxes(options->pipeline,
-				  pipeline_value_bit(options->pipeline, rows_name)))
+	if (!pipeline_drops_boxes(pipeline, pipeline_value_bit(pipeline, rows_name)))
 		return 0;
 	if (found < 0 && from->role == SCHEMA_BOXES)
 		return refuse_request(refusal, EINVAL, "pipeline",
@@ -372,13 +375,15 @@ static int set_boxes(const Loaderd__OpenFeed *request, const struct config *conf
 		return 0;
 	struct value boxes;
 	from = &schema->values[found];
-	while (b < values->box_count && values->boxes[b].field != from->number)
+	while (b < values->box_count &&
+	       (values->boxes[b].field != from->number || values->boxes[b].view != value->view))
 		b++;
 	if (b == values->box_count) {
 		int r = pick_value(request, config, options->dataset, from, &boxes, refusal);
-		r = r ?: set_frame(options, schema, (unsigned)found, &boxes, refusal);
+		r = r ?: set_frame(pipeline, schema, (unsigned)found, &boxes, refusal);
 		if (r < 0)
 			return r;
+		boxes.view = value->view;
 		values->boxes[values->box_count++] = boxes;
 	}
 	value->boxes = b + 1;
@@ -386,16 +391,57 @@ static int set_boxes(const Loaderd__OpenFeed *request, const struct config *conf
 	return 0;
 }
 
+/* Adds a value to the table. Fails if that is full. */
+static int append_value(struct value_table *values, const struct value *value,
+			struct refusal *refusal)
+{
+	if (values->count == RING_SECTIONS_MAX)
+		return refuse_request(refusal, EDQUOT, "values",
+				      "a feed delivers at most %d values, image, label, sample "
+				      "number and flags included, and each view its own; leave "
+				      "some out",
+				      RING_SECTIONS_MAX);
+	values->values[values->count++] = *value;
+	return 0;
+}
+
+/* Adds what a view delivers of a value, or what all deliver alike. */
+static int add_value_of(const Loaderd__OpenFeed *request, const struct config *config,
+			const struct batcher_options *options, const struct schema *schema,
+			unsigned number, uint32_t view, struct value_table *values,
+			struct refusal *refusal)
+{
+	const struct pipeline *pipeline = values->views[view].made.pipeline;
+	const struct schema_value *from = &schema->values[number];
+	struct value value;
+	int r = 0;
+	if (from->store == SCHEMA_IN_IMAGES)
+		value = picture_value(from, pipeline);
+	else
+		r = pick_value(request, config, options->dataset, from, &value, refusal);
+	value.view = view;
+	r = r ?: set_frame(pipeline, schema, number, &value, refusal);
+	set_named(pipeline, from, &value);
+	r = r ?: set_boxes(request, config, options, schema, number, values, &value, refusal);
+	return r ?: append_value(values, &value, refusal);
+}
+
+/* Returns true if each view has the value for itself: what is in a frame, or goes with boxes. */
+static bool is_of_views(const struct schema *schema, unsigned number)
+{
+	int rows = schema_rows(schema, number);
+	return schema_frame(schema, number) >= 0 ||
+	       (rows >= 0 && schema->values[rows].role == SCHEMA_BOXES);
+}
+
 static int add_value(const Loaderd__OpenFeed *request, const struct config *config,
 		     const struct batcher_options *options, const struct schema *schema,
 		     const char *name, struct value_table *values, struct refusal *refusal)
 {
-	struct value value;
 	int r = 0, found = schema_find(schema, name);
 	if (found < 0)
 		return refuse_value(schema, name, refusal);
-	const struct schema_value *from = &schema->values[found];
-	switch (from->store) {
+	switch (schema->values[found].store) {
 	case SCHEMA_IN_INDEX:
 	case SCHEMA_IN_LABEL:
 	case SCHEMA_IN_NUMBER:
@@ -406,24 +452,11 @@ static int add_value(const Loaderd__OpenFeed *request, const struct config *conf
 	default:
 		values->pictures = true;
 	}
-	if (values->count == RING_SECTIONS_MAX)
-		return refuse_request(refusal, EDQUOT, "values",
-				      "a feed delivers at most %d values, image, label, sample "
-				      "number and flags included; leave some out",
-				      RING_SECTIONS_MAX);
-	if (from->store == SCHEMA_IN_IMAGES)
-		value = picture_value(from, options->pipeline);
-	else
-		r = pick_value(request, config, options->dataset, from, &value, refusal);
-	r = r ?: set_frame(options, schema, (unsigned)found, &value, refusal);
-	set_named(options->pipeline, from, &value);
-	r = r
-		    ?: set_boxes(request, config, options, schema, (unsigned)found, values, &value,
+	uint32_t views = is_of_views(schema, (unsigned)found) ? values->view_count : 1;
+	for (uint32_t view = 0; r == 0 && view < views; view++)
+		r = add_value_of(request, config, options, schema, (unsigned)found, view, values,
 				 refusal);
-	if (r < 0)
-		return r;
-	values->values[values->count++] = value;
-	return 0;
+	return r;
 }
 
 /* The values that every feed delivers. A schema whose names are taken lacks some of them. */
@@ -467,6 +500,13 @@ static void name_first_values(const struct schema *schema, struct value_table *v
 			: unused_name(schema, "flags", values->own_names[RING_FLAGS]);
 }
 
+/* Returns the bit of the first image among the values that a pipeline names. */
+static uint32_t image_bit(const struct schema *schema, const struct pipeline *pipeline)
+{
+	int image = schema_stored(schema, SCHEMA_IN_INDEX, 0);
+	return image < 0 ? 0 : pipeline_value_bit(pipeline, schema->values[image].name);
+}
+
 static int choose_values(const Loaderd__OpenFeed *request, const struct config *config,
 			 const struct batcher_options *options, struct value_table *values,
 			 struct refusal *refusal)
@@ -483,6 +523,15 @@ static int choose_values(const Loaderd__OpenFeed *request, const struct config *
 				      request->n_values, (unsigned long long)config->fields);
 	values->version = RING_VERSION_2;
 	name_first_values(schema, values);
+	for (uint32_t view = 1; view < values->view_count; view++) {
+		struct value image = values->values[RING_IMAGES];
+		image.view = view;
+		image.dims = 3;
+		image.named = values->views[view].image_named;
+		int r = append_value(values, &image, refusal);
+		if (r < 0)
+			return r;
+	}
 	for (size_t i = 0; i < request->n_values; i++) {
 		for (size_t j = 0; j < i; j++)
 			if (strcmp(request->values[i], request->values[j]) == 0)
@@ -497,15 +546,15 @@ static int choose_values(const Loaderd__OpenFeed *request, const struct config *
 	return 0;
 }
 
-/* Refuses steps for boxes if there are none. */
-static int check_boxes(const struct batcher_options *options, struct refusal *refusal)
+/* Refuses a view's steps for boxes if there are none. */
+static int check_boxes(const struct value_table *values, const struct pipeline *pipeline,
+		       struct refusal *refusal)
 {
 	struct pipeline_error error = {.position = -1};
-	const struct value_table *values = &options->values;
 	for (uint32_t v = 0; v < values->count; v++)
 		if (values->values[v].boxes || values->values[v].coordinates.role == SCHEMA_BOXES)
 			return 0;
-	if (pipeline_check_no_boxes(options->pipeline, &error) == 0)
+	if (pipeline_check_no_boxes(pipeline, &error) == 0)
 		return 0;
 	refuse_request(refusal, EINVAL, "pipeline", "%s", error.text);
 	refusal->position = error.position;
@@ -524,24 +573,21 @@ static const char *of_further_image(const struct value_table *values)
 	return NULL;
 }
 
-/* Chooses the boxes that the pipeline needs to choose a crop. */
+/* Chooses the boxes that a view's pipeline needs to choose a crop. */
 static int choose_crop_boxes(const Loaderd__OpenFeed *request, const struct config *config,
-			     struct batcher_options *options, struct refusal *refusal)
+			     struct batcher_options *options, struct value_view *view,
+			     struct refusal *refusal)
 {
+	const struct pipeline *pipeline = view->made.pipeline;
 	const struct schema *schema = packimg_schema(options->dataset->image);
-	struct value_table *values = &options->values;
 	struct pipeline_error error;
 	int number;
-	if (pipeline_find_boxes(options->pipeline, schema, &number, &error) < 0) {
-		refuse_request(refusal, EINVAL, "pipeline", "at byte %d: %s", error.position,
-			       error.text);
-		refusal->position = error.position;
-		return -EINVAL;
-	}
+	if (pipeline_find_boxes(pipeline, schema, &number, &error) < 0)
+		return refuse_step(refusal, &error);
 	if (number < 0)
 		return 0;
 	const struct schema_value *boxes = &schema->values[number];
-	const char *other = of_further_image(values);
+	const char *other = of_further_image(&options->values);
 	if (other)
 		return refuse_request(
 			refusal, EINVAL, "values",
@@ -549,27 +595,61 @@ static int choose_crop_boxes(const Loaderd__OpenFeed *request, const struct conf
 			"of the first image, and this belongs to another image; leave it "
 			"out, or use random_resized_crop",
 			other, boxes->name);
-	int r = pick_value(request, config, options->dataset, boxes, &values->crop_boxes, refusal);
-	r = r ?: set_frame(options, schema, (unsigned)number, &values->crop_boxes, refusal);
-	values->crops_by_boxes = true;
+	int r = pick_value(request, config, options->dataset, boxes, &view->crop_boxes, refusal);
+	r = r ?: set_frame(pipeline, schema, (unsigned)number, &view->crop_boxes, refusal);
+	view->crops_by_boxes = true;
 	return r;
+}
+
+/* Refuses a view with the name of a value, because clients find both by name. */
+static int check_view_names(const struct schema *schema, const struct value_table *values,
+			    struct refusal *refusal)
+{
+	for (uint32_t i = 0; i < values->view_count; i++) {
+		const char *name = values->views[i].made.name;
+		if (name[0] && schema_find(schema, name) >= 0)
+			return refuse_request(refusal, EINVAL, "pipeline",
+					      "view %.63s has the name of a value of the dataset; "
+					      "give it another name",
+					      name);
+	}
+	return 0;
+}
+
+static int check_views(const Loaderd__OpenFeed *request, const struct schema *schema,
+		       const struct value_table *values, struct refusal *refusal)
+{
+	if (values->view_count == 1 && !values->views[0].made.name[0])
+		return 0;
+	if (request->version == PROTO_VERSION_OLDEST || !request->views)
+		return refuse_request(refusal, EINVAL, "pipeline",
+				      "the pipeline has views, and this program takes one "
+				      "finished image of each sample: write a pipeline without "
+				      "views, or update the client library");
+	return check_view_names(schema, values, refusal);
 }
 
 int delivery_choose(const Loaderd__OpenFeed *request, const struct config *config,
 		    struct batcher_options *options, struct refusal *refusal)
 {
 	const struct schema *schema = packimg_schema(options->dataset->image);
-	int image = schema_stored(schema, SCHEMA_IN_INDEX, 0);
-	values_init(&options->values);
-	if (image >= 0)
-		options->values.values[RING_IMAGES].named =
-			pipeline_value_bit(options->pipeline, schema->values[image].name);
-	int r = request->version > PROTO_VERSION_OLDEST
-			? choose_values(request, config, options, &options->values, refusal)
-			: choose_fields(request, config, options, &options->values, refusal);
-	r = r ?: check_names(options, refusal);
-	r = r ?: choose_crop_boxes(request, config, options, refusal);
-	return r < 0 ? r : check_boxes(options, refusal);
+	struct value_table *values = &options->values;
+	values_init(values, options->pipeline);
+	for (uint32_t i = 0; i < values->view_count; i++)
+		values->views[i].image_named = image_bit(schema, values->views[i].made.pipeline);
+	values->values[RING_IMAGES].named = values->views[0].image_named;
+	int r = check_views(request, schema, values, refusal);
+	r = r
+		    ?: request->version > PROTO_VERSION_OLDEST
+		       ? choose_values(request, config, options, values, refusal)
+		       : choose_fields(request, config, options, values, refusal);
+	for (uint32_t i = 0; r == 0 && i < values->view_count; i++) {
+		const struct pipeline *pipeline = values->views[i].made.pipeline;
+		r = check_names(schema, pipeline, refusal);
+		r = r ?: choose_crop_boxes(request, config, options, &values->views[i], refusal);
+		r = r ?: check_boxes(values, pipeline, refusal);
+	}
+	return r;
 }
 
 /* ---- what the client is told ---- */
@@ -635,6 +715,16 @@ void delivery_explain_size(const struct batcher_options *options, uint64_t most,
 		snprintf(refusal->text + used, size - used, "; batch_size %u would fit", fits);
 }
 
+/* Returns the name of the value's view; "" if all views share the value, or there are none. */
+static const char *view_name(const struct value_table *values, const struct schema *schema,
+			     const struct value *value)
+{
+	int found = value->name ? schema_find(schema, value->name) : -1;
+	bool viewed = value->source == VALUE_IMAGE ||
+		      (found >= 0 && is_of_views(schema, (unsigned)found));
+	return viewed ? values->views[value->view].made.name : "";
+}
+
 int delivery_announce(const struct batcher_options *options, Loaderd__Section ***ret_sections,
 		      size_t *ret_count)
 {
@@ -655,12 +745,16 @@ int delivery_announce(const struct batcher_options *options, Loaderd__Section **
 		return -ENOMEM;
 	for (uint32_t i = 0; i < values->count; i++) {
 		Loaderd__Section *section = block->list[i] = &block->sections[i];
-		int found = i < RING_FIRST_FIELD ? first_value(schema, i)
-						 : schema_find(schema, values->values[i].name);
+		const struct value *value = &values->values[i];
+		uint32_t first = value->source == VALUE_IMAGE ? (uint32_t)RING_IMAGES : i;
+		int found = first < RING_FIRST_FIELD ? first_value(schema, first)
+						     : schema_find(schema, value->name);
 		loaderd__section__init(section);
-		section->name = (char *)values->values[i].name;
-		if (i < RING_FLAGS)
-			section->role = first_values[i].role;
+		section->name = (char *)value->name;
+		section->view = value->view;
+		section->view_name = (char *)view_name(values, schema, value);
+		if (first < RING_FLAGS)
+			section->role = first_values[first].role;
 		if (found < 0)
 			continue;
 		section->role = schema->values[found].role;

@@ -262,7 +262,7 @@ static int set_transform(struct batcher_options *options, const Loaderd__OpenFee
 			 const struct config *config, struct refusal *refusal)
 {
 	struct pipeline_error error = {.position = -1};
-	int r = pipeline_parse(request->pipeline, &options->pipeline, &error);
+	int r = pipeline_parse_views(request->pipeline, &options->pipeline, &error);
 	if (r < 0)
 		return refuse_pipeline(refusal, r, &error);
 	if (!pipeline_has_size(options->pipeline)) {
@@ -280,7 +280,13 @@ static int set_transform(struct batcher_options *options, const Loaderd__OpenFee
 		if (r < 0)
 			return refuse_pipeline(refusal, r, &error);
 	}
-	return check_side(options->pipeline, request->epoch, config->image_side, refusal);
+	for (unsigned i = 0; i < pipeline_view_count(options->pipeline); i++) {
+		r = check_side(pipeline_view(options->pipeline, i).pipeline, request->epoch,
+			       config->image_side, refusal);
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
 static void choose_slots(struct batcher_options *options, uint32_t asked, uint64_t most)

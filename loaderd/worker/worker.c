@@ -91,11 +91,12 @@ struct sandbox_limits worker_limits(const struct server *server)
 	const struct config *config = server->config;
 	const uint64_t threads = server_threads_max(server), half = memory_available() / 2;
 	/*
-	 * Count decode_bytes twice: if files are not mapped, a thread may also hold the sample's
-	 * encoded bytes.
+	 * Count decode_bytes twice and a half: if files are not mapped, a thread may also hold the
+	 * sample's encoded bytes; and pictures that views share (pipeline_scratch_limit()).
 	 */
-	uint64_t need = add_product(FIXED_BYTES, pool_thread_indices(server->pool),
-				    2 * config->decode_bytes + THREAD_BYTES);
+	uint64_t need =
+		add_product(FIXED_BYTES, pool_thread_indices(server->pool),
+			    2 * config->decode_bytes + config->decode_bytes / 2 + THREAD_BYTES);
 	need = add_product(need, config->feeds_per_user, config->readahead_bytes);
 	if (getrlimit(RLIMIT_STACK, &stack) < 0 || stack.rlim_cur == RLIM_INFINITY)
 		stack.rlim_cur = STACK_USUAL;

@@ -273,6 +273,10 @@ struct feed_section {
 	 * checks them.
 	 */
 	const uint32_t *starts, *rows;
+	/* name of the view; "" without views, and for what all views share; lives like the feed */
+	const char *view_name;
+	uint32_t view; /* number of the view's copy, among all copies in the pipeline's order */
+	uint32_t reserved;
 };
 
 /* Sets size and zeroes the rest. */
@@ -332,12 +336,16 @@ int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t
 /*
  * Describes section `section`, below feed_info.section_count, of a held batch, or with batch NULL
  * what all batches have in common. Section 0 has the images, 1 the labels, 2 the sample numbers, 3
- * the flags; feed_options.values follow, in that order and without those. -EINVAL if there is no
- * such section, or the batch is not held.
+ * the flags; feed_options.values follow, in that order and without those. With views, these are
+ * those of the first copy; the images of the other copies come next, then of each value its
+ * sections by copy. -EINVAL if there is no such section, or the batch is not held.
  */
 int feed_section(const struct feed *feed, const struct feed_batch *batch, uint32_t section,
 		 struct feed_section *ret_section);
-/* Returns the number of the section of that name; -ENOENT if there is none. */
+/*
+ * Returns the number of the section of that name, of the first copy of the first view; -ENOENT if
+ * there is none.
+ */
 int feed_section_find(const struct feed *feed, const char *name);
 /*
  * Sets *ret_rows to the rows of sample `sample` in a ragged section, and returns their number.

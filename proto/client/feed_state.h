@@ -67,8 +67,8 @@ struct wanted_batches {
 
 /* What FeedOpened says of one section; owned strings. */
 struct section_facts {
-	char *name, *schema;
-	uint32_t role;
+	char *name, *schema, *view_name;
+	uint32_t role, view;
 };
 
 struct feed {

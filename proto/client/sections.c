@@ -11,7 +11,7 @@ enum {
 };
 
 /* Size in the first release, for callers that leave size at 0. */
-enum { SECTION_SIZE_0 = sizeof(struct feed_section) };
+enum { SECTION_SIZE_0 = offsetof(struct feed_section, view_name) };
 
 _Static_assert((int)FEED_DENSE == (int)RING_DENSE && (int)FEED_RAGGED == (int)RING_RAGGED,
 	       "kinds pass through");
@@ -24,10 +24,10 @@ static int refuse_sections(const struct feed *feed, char *error, const char *wha
 			    "opened a feed with sections that cannot be: %s.", what);
 }
 
-static int find_section(const struct feed *feed, const char *name)
+static int find_section(const struct feed *feed, const char *name, uint32_t view)
 {
 	for (uint32_t i = 0; i < feed->section_count; i++)
-		if (strcmp(feed->sections[i].name, name) == 0)
+		if (strcmp(feed->sections[i].name, name) == 0 && feed->sections[i].view == view)
 			return (int)i;
 	return -ENOENT;
 }
@@ -51,33 +51,47 @@ static int take_facts(struct feed *feed, const Loaderd__Section *said, char *err
 				       "a name is empty, too long or has control characters");
 	if (strlen(said->schema) > SCHEMA_SIZE_MAX)
 		return refuse_sections(feed, error, "a line of the schema is too long");
-	if (said->role > FEED_ROLE_JSON || said->view != 0)
-		return refuse_sections(feed, error, "a role or view is unknown");
-	if (find_section(feed, said->name) >= 0)
+	if (said->role > FEED_ROLE_JSON)
+		return refuse_sections(feed, error, "a role is unknown");
+	if (said->view >= RING_SECTIONS_MAX ||
+	    (said->view_name[0] ? !name_is_sound(said->view_name) : said->view != 0))
+		return refuse_sections(feed, error, "a view cannot be");
+	if (find_section(feed, said->name, said->view) >= 0)
 		return refuse_sections(feed, error, "two have one name");
 	facts->name = strdup(said->name);
 	facts->schema = strdup(said->schema);
+	facts->view_name = strdup(said->view_name);
 	facts->role = said->role;
+	facts->view = said->view;
 	feed->section_count++;
-	if (!facts->name || !facts->schema)
+	if (!facts->name || !facts->schema || !facts->view_name)
 		return error_set(error, -ENOMEM, "Out of memory.");
 	text_make_printable(facts->schema);
 	return 0;
 }
 
-/* Every value that was asked for comes, and none that was not. */
+static bool is_asked_for(const struct feed_options *options, const char *name)
+{
+	for (uint32_t i = 0; i < options->value_count; i++)
+		if (strcmp(options->values[i], name) == 0)
+			return true;
+	return false;
+}
+
+/* Every value that was asked for comes, and none that was not; but each view has an image. */
 static int check_values(const struct feed *feed, const struct feed_options *options, char *error)
 {
-	uint32_t others = 0;
-	for (uint32_t i = 0; i < options->value_count; i++) {
-		int found = find_section(feed, options->values[i]);
-		if (found < 0)
+	for (uint32_t i = 0; i < options->value_count; i++)
+		if (find_section(feed, options->values[i], 0) < 0)
 			return daemon_error(&feed->connection, error, -EPROTO,
 					    "does not deliver the value %s.", options->values[i]);
-		others += found >= RING_FIRST_FIELD;
+	for (uint32_t i = RING_FIRST_FIELD; i < feed->section_count; i++) {
+		const struct section_facts *facts = &feed->sections[i];
+		bool is_image = facts->view > 0 && facts->role == FEED_ROLE_IMAGE &&
+				strcmp(facts->name, feed->sections[RING_IMAGES].name) == 0;
+		if (!is_image && !is_asked_for(options, facts->name))
+			return refuse_sections(feed, error, "there are more than were asked for");
 	}
-	if (feed->section_count != RING_FIRST_FIELD + others)
-		return refuse_sections(feed, error, "there are more than were asked for");
 	return 0;
 }
 
@@ -113,6 +127,7 @@ void sections_deinit(struct feed *feed)
 	for (uint32_t i = 0; i < feed->section_count; i++) {
 		free(feed->sections[i].name);
 		free(feed->sections[i].schema);
+		free(feed->sections[i].view_name);
 	}
 	free(feed->sections);
 }
@@ -125,6 +140,8 @@ bool sections_equal(const struct feed *a, const struct feed *b)
 		return false;
 	for (uint32_t i = 0; i < a->section_count; i++)
 		if (strcmp(a->sections[i].name, b->sections[i].name) != 0 ||
+		    strcmp(a->sections[i].view_name, b->sections[i].view_name) != 0 ||
+		    a->sections[i].view != b->sections[i].view ||
 		    a->sections[i].role != b->sections[i].role)
 			return false;
 	return true;
@@ -132,7 +149,7 @@ bool sections_equal(const struct feed *a, const struct feed *b)
 
 int feed_section_find(const struct feed *feed, const char *name)
 {
-	return find_section(feed, name);
+	return find_section(feed, name, 0);
 }
 
 /* Adds what a batch has in the section. images: the batch's first byte of images. */
@@ -168,6 +185,8 @@ static int describe_section(const struct feed *feed, const struct feed_batch *ba
 	section->name = feed->sections[number].name;
 	section->schema = feed->sections[number].schema;
 	section->role = feed->sections[number].role;
+	section->view = feed->sections[number].view;
+	section->view_name = feed->sections[number].view_name;
 	section->element = feed->section_layout.sections[number].element;
 	section->kind = feed->section_layout.sections[number].kind;
 	section->dims = feed->section_layout.sections[number].dims;

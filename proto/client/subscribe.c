@@ -108,6 +108,7 @@ static int subscribe_as(struct feed *feed, const struct feed_options *options, u
 	open.text_fields = options->size > FEED_OPTIONS_SIZE_1;
 	open.repeats = options->repeats > 1 ? options->repeats : 0;
 	open.wanted = options->wanted != 0;
+	open.views = true;
 	open.name = (char *)(options->name ? options->name : "");
 	open.writable = options->writable == FEED_WRITABLE;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;

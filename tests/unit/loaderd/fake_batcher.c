@@ -20,7 +20,7 @@ struct batcher *fake_batcher(struct batcher_options *options)
 {
 	struct ring_geometry geometry;
 	struct batcher *batcher;
-	values_init(&options->values);
+	values_init(&options->values, options->pipeline);
 	assert_int_equal(batcher_geometry(options, &geometry), 0);
 	assert_int_equal(own_memory_new(ring_size(&geometry) - RING_ACK_SIZE, &options->ring_fd),
 			 0);
