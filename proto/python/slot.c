@@ -191,9 +191,11 @@ static PyObject *section_rows(PyObject *self, const struct feed_section *section
 	return NULL;
 }
 
-static PyObject *slot_value(PyObject *self, PyObject *argument)
+/* shared: where a device may know the memory, as with slot_shared_images(). */
+static PyObject *value_at(PyObject *self, PyObject *argument, bool shared)
 {
 	struct slot *slot = (struct slot *)self;
+	const struct feed_batch *batch = &slot->batch;
 	struct feed_section section = {.size = sizeof(section)};
 	long index = PyLong_AsLong(argument);
 	if (index == -1 && PyErr_Occurred())
@@ -203,11 +205,24 @@ static PyObject *slot_value(PyObject *self, PyObject *argument)
 		PyErr_Format(PyExc_IndexError, "the batch has no section %ld", index);
 		return NULL;
 	}
+	if (shared)
+		section.data = (const char *)batch->shared_images +
+			       ((const char *)section.data - (const char *)batch->images);
 	if (section.kind == FEED_DENSE)
 		return section_array(self, &section, slot->batch.count);
 	if (section.element == FEED_NO_ELEMENT)
 		return section_bytes(&section, slot->batch.count);
 	return section_rows(self, &section, slot->batch.count);
+}
+
+static PyObject *slot_value(PyObject *self, PyObject *argument)
+{
+	return value_at(self, argument, false);
+}
+
+static PyObject *slot_shared_value(PyObject *self, PyObject *argument)
+{
+	return value_at(self, argument, true);
 }
 
 static PyObject *slot_facts(PyObject *self, PyObject *unused)
@@ -230,6 +245,8 @@ static PyMethodDef slot_methods[] = {
 	{"field", slot_field, METH_O, "field(i): an Array, or (list of bytes or str, type)."},
 	{"value", slot_value, METH_O,
 	 "value(section): an Array, a list of bytes or str, or (all rows, starts, counts)."},
+	{"shared_value", slot_shared_value, METH_O,
+	 "value(section) of a dense section, where a device may know the memory."},
 	{"facts", slot_facts, METH_NOARGS,
 	 "(number, epoch, batch, count, height, width, channels, element, layout, bad, last, "
 	 "publish_ns, reconnects)"},

@@ -229,7 +229,7 @@ static PyObject *stream_info(PyObject *self, PyObject *unused)
 			     (Py_ssize_t)sizeof(info.dataset_uuid));
 }
 
-/* (name, role, line of the schema) of each section */
+/* (name, role, line of the schema, name of the view) of each section */
 static PyObject *stream_sections(PyObject *self, PyObject *unused)
 {
 	const struct feed *feed = ((struct stream *)self)->feed;
@@ -241,8 +241,9 @@ static PyObject *stream_sections(PyObject *self, PyObject *unused)
 		int r = feed_section(feed, NULL, i, &section);
 		list = list_put(list, i,
 				r < 0 ? raise_error(r, feed_error(feed))
-				      : Py_BuildValue("(NIN)", text_of(section.name), section.role,
-						      text_of(section.schema)));
+				      : Py_BuildValue("(NINN)", text_of(section.name), section.role,
+						      text_of(section.schema),
+						      text_of(section.view_name)));
 	}
 	return list;
 }
@@ -291,7 +292,8 @@ static PyMethodDef stream_methods[] = {
 	 "(epoch, batch) after the last batch handed out."},
 	{"info", stream_info, METH_NOARGS, NULL},
 	{"sections", stream_sections, METH_NOARGS,
-	 "[(name, role, line of the schema)] of the sections of a batch; [] with fields."},
+	 "[(name, role, line of the schema, name of the view)] of a batch's sections; [] with "
+	 "fields."},
 	{"keep", stream_keep, METH_O,
 	 "keep(address): the memory stays mapped until drop(address)."},
 	{"drop", stream_drop, METH_O, NULL},

@@ -39,7 +39,7 @@ class LabelWarning(UserWarning):
 class Tensors(NamedTuple):
     """Result of Batch.torch() and Batch.to()."""
 
-    images: "Tensor"
+    images: Any  #: a tensor; with views, a list of tensors, one for each copy
     labels: "Tensor"
 
 
@@ -59,6 +59,8 @@ class Batch:
     Images are views of shared memory: arrays and tensors made from `images`, torch() or buffer() keep that memory valid. It returns to
     the daemon when the batch and all of these have died; release(), or the end of a `with` block, counts as the death of the batch.
     Labels, samples, flags and fields are copies, a few kilobytes made on first access: keep them as long as you like.
+
+    With views in the pipeline, images is a list, one entry for each copy; batch[VIEW] has those of one view; see value().
 
     All may be written to. Unless the feed has writable=True, the first write to a page of the images makes a private copy, and writes
     are discarded with the batch.
@@ -159,11 +161,15 @@ class Batch:
         return self._held().images()
 
     @property
-    def images(self) -> "NDArray[Any]":
+    def images(self) -> Any:
         """NumPy array [count, height, width, channels], or [count, channels, height, width] with layout(nchw).
 
-        bf16 becomes ml_dtypes.bfloat16 if that package is installed, otherwise uint16 with the same bits.
+        With views, a list of such arrays, one for each copy in the order of the pipeline. bf16 becomes ml_dtypes.bfloat16 if that
+        package is installed, otherwise uint16 with the same bits.
         """
+        if self._source.views:
+            self._shown = True
+            return [self._viewed(self._held().value(number), IMAGE_ROLE) for number in self._source.views]
         return self._viewed(self._images(), IMAGE_ROLE)
 
     def _copy(self, name: str, read: Callable[[], Any]) -> Any:
@@ -210,17 +216,25 @@ class Batch:
         are views of shared memory, too: NumPy arrays [count, height, width] or with channels. Others are copies: a NumPy array
         [count, ...] if all samples have the same shape, a Ragged if they have rows, or a list of str, of bytes, or of parsed JSON. If a
         sample has no value, which its flag shows, the value is 0, no rows, "", b"" or None.
+
+        With views, the image is found by the view's name, and what follows the image as "VIEW.NAME": a list of values, one for each
+        copy of the view.
         """
         try:
-            number, role = self._source.sections[name]
+            numbers, role = self._source.sections[name]
         except KeyError:
             raise KeyError(f"the feed delivers {list(self._source.sections)}, not {name!r}") from None
-        if number < len(_SECTIONS):
-            return getattr(self, _SECTIONS[number])
+        if isinstance(numbers, tuple):
+            return [self._value_of(number, role) for number in numbers]
+        return getattr(self, _SECTIONS[numbers]) if numbers < len(_SECTIONS) else self._value_of(numbers, role)
+
+    def _value_of(self, number: int, role: int) -> Any:
+        """Returns the value in a section."""
         slot = self._held()
         if role in _PICTURE_ROLES:
+            self._shown = True
             return self._viewed(slot.value(number), role)
-        return self._copy(f"value {name}", lambda: _value(slot.value(number), role))
+        return self._copy(f"section {number}", lambda: _value(slot.value(number), role))
 
     def _viewed(self, picture: Any, role: int) -> "NDArray[Any]":
         array = _array(picture)
@@ -239,34 +253,42 @@ class Batch:
 
         Tensors of arrays share memory with the arrays that value() returns.
         """
-        images, labels = self.torch(layout)
-        first = dict(zip(self._source.sections, (images, labels)))
-        return {name: first[name] if name in first else self.tensor(name, layout) for name in self._source.sections}
+        return {name: self.tensor(name, layout) for name in self._source.sections}
 
     def tensor(self, name: str, layout: str = "nchw") -> Any:
         """Returns a value by its name in the schema, in the form of tensors()."""
-        number, role = self._source.sections.get(name, (len(_SECTIONS), 0))
-        if number < 2:
-            return self.torch(layout)[number]
+        numbers, role = self._source.sections.get(name, (len(_SECTIONS), 0))
+        if isinstance(numbers, int) and numbers < 2:
+            return self.torch(layout)[numbers]
         if role == IMAGE_ROLE:
-            return self._torch_images(self._held().value(number), layout)
+            self._shown = True
+            slot = self._held()
+            several = isinstance(numbers, tuple)
+            images = [self._torch_images(slot.value(number), layout) for number in (numbers if several else (numbers,))]
+            return images if several else images[0]
         value = self.value(name)
+        if isinstance(numbers, tuple):
+            return [as_tensor(one) if hasattr(one, "dtype") else one for one in value]
         return as_tensor(value) if hasattr(value, "dtype") else value
 
     def torch(self, layout: str = "nchw") -> Tensors:
-        """Returns (images, labels) for PyTorch: images without a copy, labels as a copy in int64.
+        """Returns (images, labels) for PyTorch: images without a copy, with views as a list; labels as a copy in int64.
 
         layout "nchw" views images stored as nhwc as [count, channels, height, width] in channels_last memory
         format, which models expect and which runs fastest; "stored" keeps the stored order.
         """
-        return self._tensors(self._images(), layout)
+        slot = self._held()
+        self._shown = True
+        return self._tensors([slot.value(number) for number in self._source.views] or slot.images(), layout)
 
-    def _tensors(self, stored: "_feed.Array", layout: str) -> Tensors:
+    def _tensors(self, stored: Any, layout: str) -> Tensors:
+        """stored: the images of the batch, or of all views."""
         import torch
 
         if layout not in ("nchw", "stored"):
             raise ValueError(f'layout: {layout!r} is neither "nchw" nor "stored"')
-        images = self._torch_images(stored, layout)
+        several = isinstance(stored, list)
+        images: Any = [self._torch_images(one, layout) for one in stored] if several else self._torch_images(stored, layout)
         copied = self._copies.get("labels")  # includes changes by the caller
         labels = torch.from_dlpack(self._held().labels()) if copied is None else torch.from_numpy(copied)
         return Tensors(images, labels.long())
@@ -290,8 +312,13 @@ class Batch:
             return self.torch(layout)
         slot = self._held()
         # Only the shared memory can be registered with a device, but the caller's changes are in private pages.
-        here = self._tensors(slot.images() if self._shown else slot.shared_images(), layout)
-        there = Tensors(here.images.to(device, non_blocking=True), here.labels.to(device, non_blocking=True))
+        views = [(slot.value if self._shown else slot.shared_value)(number) for number in self._source.views]
+        here = self._tensors(views or (slot.images() if self._shown else slot.shared_images()), layout)
+
+        def move(tensor: "Tensor") -> "Tensor":
+            return tensor.to(device, non_blocking=True)
+
+        there = Tensors([move(image) for image in here.images] if views else move(here.images), move(here.labels))
         if device.type == "cuda":
             done = torch.cuda.Event()
             done.record(torch.cuda.current_stream(device))
@@ -299,8 +326,8 @@ class Batch:
         return there
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> "NDArray[Any]":
-        """The images; so numpy.asarray(batch) and jax.numpy.asarray(batch) work."""
-        images = self.images
+        """The images, with views those of the first; so numpy.asarray(batch) and jax.numpy.asarray(batch) work."""
+        images = self._viewed(self._images(), IMAGE_ROLE)
         if dtype is not None and images.dtype != dtype:
             if copy is False:
                 raise ValueError(f"images of {images.dtype} cannot be had as {dtype} without a copy")
@@ -308,7 +335,7 @@ class Batch:
         return images.copy() if copy else images
 
     def __jax_array__(self) -> Any:
-        return sys.modules["jax.numpy"].asarray(self.images)
+        return sys.modules["jax.numpy"].asarray(self._viewed(self._images(), IMAGE_ROLE))
 
     def __dlpack__(self, **options: Any) -> Any:
         """The images; so torch.from_dlpack(batch), jax.dlpack.from_dlpack(batch) and numpy.from_dlpack(batch) work."""

@@ -24,7 +24,7 @@ from ._ragged import Ragged
 from ._sampler import BatchList, Lists
 from ._subscription import Feed
 from ._timings import Timings
-from ._transform import Job, Plan, Pool, collate, occurrences, plain_columns, sample_at, seed_of
+from ._transform import Job, Plan, Pool, Views, collate, entry, occurrences, plain_columns, sample_at, seed_of
 
 _COLUMNS = ("image", "label", "sample", "flags")
 _DIRECT = 1 << 62  # epochs from here on are for samples requested outside of an epoch
@@ -78,7 +78,7 @@ class Finished(SequenceABC):  # type: ignore[type-arg]
             raise IndexError(i)
 
         def at(column: Any) -> Any:
-            value = column[i]
+            value = entry(column, i)
             return value.item() if isinstance(value, torch.Tensor) and value.dim() == 0 else value
 
         if self._plan.names is None:
@@ -185,8 +185,8 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
             daemon=daemon, threads=threads, settings=settings,
         )  # fmt: skip
         self._facts: Optional[Facts] = None
-        # feeds deliver source names, for errors of transforms; fields and values cannot be combined
-        self._keyed = self._transforms and KEY not in self._fields and not self._values
+        # feeds deliver source names, for errors of transforms; fields cannot be combined with values and with views, whose text has a {
+        self._keyed = self._transforms and KEY not in self._fields and not self._values and "{" not in pipeline
         if self._keyed and not fields:
             self._options["cut_values"] = True  # no name is too long
         prefetcher = self._open_prefetcher(1, 0)  # reports invalid arguments now
@@ -199,6 +199,8 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
         """Records which columns are images and which have any number of rows."""
         sections, ragged = feed._source.sections, feed._source.ragged
         for name in self._values:
+            if name not in sections:
+                raise BadOption(f"values: {name!r} follows the image into each view; ImageDataset delivers images of views, a Feed all", 22)
             if name in _COLUMNS and sections[name][0] != _COLUMNS.index(name):
                 raise BadOption(f"values: {name!r} is also the name of a standard column; rename the value, or use a Feed", 22)
         names = self._plan.names or {}
@@ -356,7 +358,10 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
 
     def _columns(self, batch: Batch, copy: bool, own: Any = torch.preserve_format) -> Dict[str, Any]:
         images, labels = batch.torch()
-        columns = {"image": images.clone(memory_format=own) if copy else images, "label": labels}
+        if isinstance(images, list):
+            columns = {"image": Views(image.clone(memory_format=own) if copy else image for image in images), "label": labels}
+        else:
+            columns = {"image": images.clone(memory_format=own) if copy else images, "label": labels}
         if self._plan.names is not None or self._pool is not None:
             columns["sample"] = torch.from_dlpack(batch.buffer("samples")).clone()
             columns["flags"] = torch.from_dlpack(batch.buffer("flags")).clone()
@@ -380,7 +385,9 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
     def _list(self, batch: Batch) -> List[Any]:
         own = torch.contiguous_format if batch.count == 1 else torch.preserve_format
         columns = self._columns(batch, True, own)
-        plain = {**plain_columns(columns), "image": columns["image"].unbind(0)}
+        plain = plain_columns(columns)
+        if not isinstance(columns["image"], Views):
+            plain = {**plain, "image": columns["image"].unbind(0)}
         return Samples([sample_at(plain, i, self._plan) for i in range(batch.count)], self._plan, self._named(columns))
 
     def _start(self, batch: Batch, request: Request, collate: bool) -> Job:

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import deque
-from typing import Any, Deque, Optional, Sequence, Tuple
+from typing import Any, Deque, Dict, Optional, Sequence, Tuple, Union
 
 from . import _feed
 from ._daemon import Daemon
@@ -28,6 +28,25 @@ _HOLDERS = (
     " batch.images, batch.torch() and batch.buffer() are views that hold a batch, and so do arrays and tensors made from these without a "
     "copy; batch.labels, samples, flags and fields are copies that hold none."
 )
+
+
+_Section = Tuple[str, int, str, str]  # name, role, line of the schema, name of the view
+
+
+def _shown(section: _Section, image: str) -> str:
+    """Returns the name that a batch has for the section: NAME, or of a view VIEW for the image of that name, and VIEW.NAME for others."""
+    name, _, _, view = section
+    return name if not view else view if name == image else f"{view}.{name}"
+
+
+def _by_name(sections: Sequence[_Section]) -> "Dict[str, Tuple[Union[int, Tuple[int, ...]], int]]":
+    """Returns number and role of each value's section; of a view's value, the numbers of the sections of all copies."""
+    found: Dict[str, Tuple[Union[int, Tuple[int, ...]], int]] = {}
+    for number, section in enumerate(sections):
+        name = _shown(section, sections[0][0])
+        before = found[name][0] if name in found else ()
+        found[name] = ((*before, number) if section[3] and isinstance(before, tuple) else number, section[1])
+    return found
 
 
 class Source:
@@ -56,8 +75,11 @@ class Source:
             raise failure from None
         self.info = self._stream.info()
         sections = self._stream.sections()
-        self.sections = {name: (number, role) for number, (name, role, _) in enumerate(sections)}
-        self.ragged = frozenset(name for name, _, line in sections if "[*" in line.rpartition(":")[2])  # values with any number of rows
+        self.sections = _by_name(sections)
+        # sections of the images of all views; () without views
+        self.views = tuple(i for i, (name, _, _, view) in enumerate(sections) if view and name == sections[0][0])
+        # values with any number of rows
+        self.ragged = frozenset(_shown(section, sections[0][0]) for section in sections if "[*" in section[2].rpartition(":")[2])
         self._part = self.options["rank"], self.options["world"]
         self.closed = False
         self.closed_by = ""

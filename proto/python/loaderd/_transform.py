@@ -68,14 +68,34 @@ class Plan(NamedTuple):
     ragged: Tuple[str, ...] = ()  # keys of values with any number of rows, which batches have as lists
 
 
+class Views(List[Any]):
+    """A column of which each sample has several values: one tensor or list for each copy of a view."""
+
+    def sample(self, i: int) -> Tuple[Any, ...]:
+        return tuple(copy[i] for copy in self)
+
+    def samples(self, at: int, end: int) -> "Views":
+        return Views(copy[at:end] for copy in self)
+
+
+def entry(column: Any, i: int) -> Any:
+    """Returns what sample i has in a column."""
+    return column.sample(i) if isinstance(column, Views) else column[i]
+
+
 def sample_at(columns: Columns, i: int, plan: Plan) -> Any:
     """Returns sample i as the user sees it: (image, label) or a dictionary. Labels and other numbers are Python's."""
 
-    def at(column: str) -> Any:
-        value = columns[column][i]
+    def shown(column: str, value: Any) -> Any:
         if not plan.numpy or not isinstance(value, torch.Tensor):
             return value
         return value.permute(1, 2, 0).numpy() if column in plan.images else value.numpy()
+
+    def at(column: str) -> Any:
+        value = entry(columns[column], i)
+        if isinstance(columns[column], Views):
+            return tuple(shown(column, one) for one in value)
+        return shown(column, value)
 
     if plan.names is None:
         return at("image"), columns["label"][i]
@@ -181,7 +201,9 @@ class Job:
             self._finish()
 
     def _transform(self, at: int, end: int) -> None:
-        columns = {name: column[at:end] for name, column in self._columns.items()}
+        columns = {
+            name: column.samples(at, end) if isinstance(column, Views) else column[at:end] for name, column in self._columns.items()
+        }
         results, failure = self._pool.run_chunk(columns, self._seeds[at:end])
         self._results[at : at + len(results)] = results
         if failure is not None:
