@@ -110,6 +110,8 @@ def main():
         if document.suffix == ".md":  # in code, function calls look like references to pages
             text = re.sub(r"```.*?```", lambda code: "\n" * code[0].count("\n"), text, flags=re.S)
             text = re.sub(r"`[^`\n]*`", "", text)
+        else:  # lines of code begin with a tab, as arguments' descriptions do; pipelines have braces
+            text = re.sub(r"(?m)^\t.*\{.*\}$", "", text)
         for number, line in enumerate(text.split("\n"), 1):
             for name, section in PAGE.findall(line):
                 page = f"{name}({section})"

@@ -39,7 +39,7 @@ class LabelWarning(UserWarning):
 class Tensors(NamedTuple):
     """Result of Batch.torch() and Batch.to()."""
 
-    images: Any  #: a tensor; with views, a list of tensors, one for each copy
+    images: "Tensor"  #: with views, a list of tensors, one for each copy
     labels: "Tensor"
 
 
@@ -161,7 +161,7 @@ class Batch:
         return self._held().images()
 
     @property
-    def images(self) -> Any:
+    def images(self) -> "NDArray[Any]":
         """NumPy array [count, height, width, channels], or [count, channels, height, width] with layout(nchw).
 
         With views, a list of such arrays, one for each copy in the order of the pipeline. bf16 becomes ml_dtypes.bfloat16 if that
@@ -169,7 +169,8 @@ class Batch:
         """
         if self._source.views:
             self._shown = True
-            return [self._viewed(self._held().value(number), IMAGE_ROLE) for number in self._source.views]
+            views: Any = [self._viewed(self._held().value(number), IMAGE_ROLE) for number in self._source.views]
+            return views  # type: ignore[no-any-return]
         return self._viewed(self._images(), IMAGE_ROLE)
 
     def _copy(self, name: str, read: Callable[[], Any]) -> Any:
@@ -263,9 +264,9 @@ class Batch:
         if role == IMAGE_ROLE:
             self._shown = True
             slot = self._held()
-            several = isinstance(numbers, tuple)
-            images = [self._torch_images(slot.value(number), layout) for number in (numbers if several else (numbers,))]
-            return images if several else images[0]
+            if isinstance(numbers, tuple):
+                return [self._torch_images(slot.value(number), layout) for number in numbers]
+            return self._torch_images(slot.value(numbers), layout)
         value = self.value(name)
         if isinstance(numbers, tuple):
             return [as_tensor(one) if hasattr(one, "dtype") else one for one in value]
