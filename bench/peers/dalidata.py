@@ -32,6 +32,16 @@ def classes(folder):
     return resized(images, fn.random.coin_flip(), interp_type=types.INTERP_TRIANGULAR)
 
 
+def views(folder):
+    """Decodes the whole image once, which is faster than each crop by itself."""
+    images = fn.decoders.image(read(peer.images({**config, "data": folder})), device="cpu")
+    made = [
+        fn.random_resized_crop(images, size=(size, size), random_area=list(area), random_aspect_ratio=RATIO, interp_type=types.INTERP_TRIANGULAR)
+        for size, area in peer.copies(config)
+    ]
+    return tuple(fn.flip(pixels, horizontal=fn.random.coin_flip()) for pixels in made)
+
+
 def window(files):
     return fn.random_crop_generator(fn.peek_image_shape(files), random_area=AREA, random_aspect_ratio=RATIO)
 
@@ -84,7 +94,7 @@ def dense(tensors):
 
 
 def batches(folder):
-    make, name = FORMS.get(form, (classes, None))
+    make, name = (views, None) if "views" in config else FORMS.get(form, (classes, None))
 
     @dali.pipeline_def(batch_size=config["batch"], num_threads=config["workers"], device_id=None, prefetch_queue_depth=2)
     def pipeline():
@@ -94,7 +104,9 @@ def batches(folder):
     built.build()
     while True:
         images, *more = built.run()
-        if not more:
+        if "views" in config:
+            yield [dense(images), *map(dense, more)]
+        elif not more:
             yield dense(images)
         elif name:
             yield {"image": dense(images), name: dense(more[0])}
@@ -102,7 +114,7 @@ def batches(folder):
             yield {"image": dense(images), **sanitized(*more)}
 
 
-WHAT = "decoders.image_slice in the window of random_crop_generator" if form in FORMS else "decoders.image_random_crop"
+WHAT = "decoders.image, random_resized_crop" if "views" in config else "decoders.image_slice in the window of random_crop_generator" if form in FORMS else "decoders.image_random_crop"
 peer.serve(
     peer.checked(batches),
     f"readers, {WHAT} and resize on the CPU; {config['workers']} threads, prefetch queue of 2",

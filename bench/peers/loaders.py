@@ -163,14 +163,20 @@ class Program:
         self.errors.close()
 
 
+def views_pipeline(views):
+    steps = [(copies, f"random_resized_crop({side}, scale={low}:{high}) hflip") for copies, side, low, high in views]
+    return " ".join(f"view v{i}({copies}) {{ {step} }}" for i, (copies, step) in enumerate(steps))
+
+
 class Loaderbench:
     """loaderd, with a new private daemon for each measurement."""
 
     def __init__(self, loader, config, cpus):
         self.cpus, self.neighbour = cpus, loader.neighbour
         self.properties, self.by_round = {}, {}
-        more, self.values = VALUES.get(config["form"], ("", ""))
-        self.config = dict(config, pipeline=f"random_resized_crop({config['side']}) hflip {more}".rstrip(), values=self.values)
+        more, self.values = ("", "") if "views" in config else VALUES.get(config["form"], ("", ""))
+        pipeline = views_pipeline(config["views"]) if "views" in config else f"random_resized_crop({config['side']}) hflip {more}".rstrip()
+        self.config = dict(config, pipeline=pipeline, values=self.values)
         self.command = [
             config["build"] / "bench/loaderbench", "--json", "-", "--threads", str(config["workers"]),
             "--batch", str(config["batch"]), "--daemon", config["build"] / "loaderd/loaderd",
@@ -270,10 +276,11 @@ class Neighbour:
 
 
 class Loader:
-    """program: the peer program, run in environment; loaderd if None. more: arguments in addition to the row's settings."""
+    """program: the peer program, run in environment; loaderd if None. views: takes part in rows with views. more: arguments in addition to
+    the row's settings."""
 
-    def __init__(self, name, forms, environment=None, program=None, isa=None, neighbour=False, **more):
-        self.name, self.forms = name, forms
+    def __init__(self, name, forms, environment=None, program=None, isa=None, neighbour=False, views=False, **more):
+        self.name, self.forms, self.views = name, forms, views
         self.environment, self.program = environment, program
         self.isa, self.neighbour, self.more = isa, neighbour, more
 
@@ -292,15 +299,15 @@ class Loader:
 
 
 LOADERS = {
-    "loaderd": Loader("loaderd", FEEDS + STRUCTURED),
-    "loaderd-avx2": Loader("loaderd, AVX2", FEEDS + STRUCTURED, isa="avx2"),
-    "tf.data": Loader("tf.data", FEEDS + STRUCTURED, "tensorflow", "tfdata.py", variant="plain"),
-    "tf.data-antialias": Loader("tf.data, antialiased", FEEDS + STRUCTURED, "tensorflow", "tfdata.py", variant="antialias"),
+    "loaderd": Loader("loaderd", FEEDS + STRUCTURED, views=True),
+    "loaderd-avx2": Loader("loaderd, AVX2", FEEDS + STRUCTURED, views=True, isa="avx2"),
+    "tf.data": Loader("tf.data", FEEDS + STRUCTURED, "tensorflow", "tfdata.py", views=True, variant="plain"),
+    "tf.data-antialias": Loader("tf.data, antialiased", FEEDS + STRUCTURED, "tensorflow", "tfdata.py", views=True, variant="antialias"),
     "ffcv": Loader("FFCV", FEEDS, "ffcv", "ffcvdata.py"),
-    "dali": Loader("DALI", JPEG + STRUCTURED, "dali", "dalidata.py"),
-    "torch": Loader("PyTorch, decode_jpeg", FEEDS + STRUCTURED, "torch", "torchdata.py", variant="tensor"),
-    "torch-codec": Loader("PyTorch, torchcodec", JPEG + STRUCTURED, "torch", "torchdata.py", variant="torchcodec"),
-    "torch-pillow": Loader("PyTorch, Pillow", JPEG + STRUCTURED, "torch", "torchdata.py", variant="pillow"),
+    "dali": Loader("DALI", JPEG + STRUCTURED, "dali", "dalidata.py", views=True),
+    "torch": Loader("PyTorch, decode_jpeg", FEEDS + STRUCTURED, "torch", "torchdata.py", views=True, variant="tensor"),
+    "torch-codec": Loader("PyTorch, torchcodec", JPEG + STRUCTURED, "torch", "torchdata.py", views=True, variant="torchcodec"),
+    "torch-pillow": Loader("PyTorch, Pillow", JPEG + STRUCTURED, "torch", "torchdata.py", views=True, variant="pillow"),
     "spdl": Loader("SPDL", JPEG, "spdl", "spdldata.py"),
 }
 

@@ -2,7 +2,8 @@
 
 A peer program takes one JSON argument (its keys are in run, feed_row()), makes an endless iterator of batches and passes it
 to serve(). The driver writes "measure WARMUP SECONDS" lines to standard input; serve() answers each with one line of JSON.
-A batch is an array of images, or, in rows with structured samples, a dictionary of arrays by name: image, mask, boxes, class, depth.
+A batch is an array of images, or, in rows with structured samples, a dictionary of arrays by name: image, mask, boxes, class, depth; in rows
+with views, a list of arrays, one for each copy. Key "views" of the argument has (copies, side, smallest and largest area) of each view.
 """
 
 import json
@@ -26,6 +27,20 @@ def files(folder):
             paths.append(os.path.join(folder, name, file))
             labels.append(number)
     return paths, labels
+
+
+def is_structured(config):
+    return "views" not in config and config["form"] in STRUCTURED
+
+
+def images(config):
+    """Returns the paths of all images of a row with views."""
+    return listed(os.path.join(config["data"], "images")) if config["form"] in STRUCTURED else files(config["data"])[0]
+
+
+def copies(config):
+    """Returns (side, (smallest area, largest area)) of each copy of all views."""
+    return [(side, (low, high)) for count, side, low, high in config["views"] for _ in range(count)]
 
 
 def listed(folder):
@@ -85,7 +100,7 @@ def answer(**values):
 
 
 def count(batch):
-    return len(batch["image"] if isinstance(batch, dict) else batch)
+    return len(batch["image"] if isinstance(batch, dict) else batch[0] if isinstance(batch, list) else batch)
 
 
 def cpu_seconds():

@@ -21,6 +21,8 @@ TARGETS = {
     "mask2048": [("best peer", 5), (BY_CPU, 0), ("AVX2", 0)],
     "boxes": [("best peer", 5), (BY_CPU, 0), ("AVX2", 0)],
     "depth16": [("best peer", 4), (BY_CPU, 0), ("AVX2", 0)],
+    **{f"views2{of}": [("best peer", 4), (BY_CPU, 0), ("AVX2", 0)] for of in ("", "-512", "-2048")},
+    **{f"views10{of}": [("best peer", 3), ("antialiasing peer", 4), (BY_CPU, 0), ("AVX2", 0)] for of in ("", "-512", "-2048")},
     "steadiness": [("batch sizes", 0.95), ("8 threads", 0.95), ("neighbour", 1)],
     "convert": [("verbatim", 0.25), ("verbatim, no index", 0), ("re-encoding", 1)],
 }
@@ -102,6 +104,8 @@ def compare(row, what):
     if what == BY_CPU:
         by = "images_per_cpu_s"
         return ratio(found, "loaderd", fastest(found, peers(found), by), by)
+    if what == "antialiasing peer":
+        return ratio(found, "loaderd", fastest(found, [key for key in peers(found) if key != "tf.data"]))
     if what == "PyTorch":
         return ratio(found, "loaderd", fastest(found, [key for key in found if key.startswith("torch")]))
     if what == "AVX2":

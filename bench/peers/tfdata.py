@@ -15,11 +15,11 @@ tf.config.threading.set_intra_op_parallelism_threads(workers)
 tf.config.threading.set_inter_op_parallelism_threads(workers)
 
 
-def window(shape):
+def window(shape, area=(0.08, 1.0)):
     begin, size, _ = tf.image.sample_distorted_bounding_box(
         shape,
         bounding_boxes=tf.zeros([0, 0, 4]),
-        area_range=(0.08, 1.0),
+        area_range=area,
         aspect_ratio_range=(3 / 4, 4 / 3),
         max_attempts=10,
         use_image_if_no_bounding_boxes=True,
@@ -37,8 +37,8 @@ def decoded(data, place):
     return tf.io.decode_and_crop_jpeg(data, place, channels=3, dct_method="INTEGER_FAST")
 
 
-def resized(pixels, mirror, dtype=tf.uint8, method="bilinear"):
-    pixels = tf.image.resize(pixels, (side, side), method=method, antialias=antialias and method == "bilinear")
+def resized(pixels, mirror, dtype=tf.uint8, method="bilinear", to=side):
+    pixels = tf.image.resize(pixels, (to, to), method=method, antialias=antialias and method == "bilinear")
     if pixels.dtype != dtype:
         pixels = tf.cast(tf.round(pixels) if antialias else pixels, dtype)
     return tf.cond(mirror, lambda: tf.reverse(pixels, [1]), lambda: pixels)
@@ -58,6 +58,13 @@ def load_class(path, label):
     else:
         image = decoded(data, window(tf.io.extract_jpeg_shape(data)))
     return resized(image, coin()), label
+
+
+def load_views(path):
+    """Decodes the whole image once, which is faster than each crop by itself."""
+    image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3, dct_method="INTEGER_FAST")
+    made = [cut(image, window(tf.shape(image), area)) for _, area in peer.copies(config)]
+    return tuple(resized(pixels, coin(), to=size) for pixels, (size, _) in zip(made, peer.copies(config)))
 
 
 def load_sample(sample):
@@ -87,6 +94,8 @@ def move_boxes(boxes, kinds, place, mirror):
 
 def columns(folder):
     """Returns tensors of all samples, and what loads one."""
+    if "views" in config:
+        return peer.images({**config, "data": folder}), load_views
     if form not in peer.STRUCTURED:
         return peer.files(folder), load_class
     found = peer.samples(folder, form)
@@ -105,15 +114,15 @@ def batches(folder):
     data = tf.data.Dataset.from_tensor_slices(found)
     data = data.shuffle(len(data), reshuffle_each_iteration=True).repeat()
     data = data.map(load, num_parallel_calls=workers)
-    batch = data.ragged_batch if form == "boxes" else data.batch
+    batch = data.ragged_batch if peer.is_structured(config) and form == "boxes" else data.batch
     data = batch(config["batch"], drop_remainder=True).prefetch(2).with_options(options)
     for values in data:
-        yield values if form in peer.STRUCTURED else values[0]
+        yield list(values) if "views" in config else values if peer.is_structured(config) else values[0]
 
 
 peer.serve(
     peer.checked(batches),
-    "files; decode_and_crop_jpeg (INTEGER_FAST)" + " and antialiased" * antialias + " bilinear resize; "
+    ("files; decode_jpeg" if "views" in config else "files; decode_and_crop_jpeg") + " (INTEGER_FAST)" + " and antialiased" * antialias + " bilinear resize; "
     f"map with {workers} parallel calls in a private pool of {workers} threads, not deterministic, prefetch 2",
     tensorflow=tf.__version__,
 )

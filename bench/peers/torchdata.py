@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 def batches(folder):
     for batch in torchloader.batches({**config, "data": folder}):
-        yield batch if isinstance(batch, dict) else batch[0]
+        yield batch if isinstance(batch, dict) or "views" in config else batch[0]
 
 
 peer.serve(

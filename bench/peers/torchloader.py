@@ -80,6 +80,23 @@ def crop(config, pillow):
     return steps + ([v2.PILToTensor()] if pillow else [])
 
 
+class Views(torch.utils.data.Dataset):
+    """Samples of several crops of one image, as DINO makes them: decodes once. config: data, form, variant and views."""
+
+    def __init__(self, config):
+        self.paths = peer.images(config)
+        self.decoder = DECODERS[config["variant"]]()
+        pillow = isinstance(self.decoder, PillowDecoder)
+        self.transforms = [v2.Compose(crop({"side": side, "scale": area}, pillow)) for side, area in peer.copies(config)]
+
+    def __len__(self):
+        return len(self.paths) * peer.EPOCH_REPEAT
+
+    def __getitem__(self, index):
+        image = self.decoder.image(self.paths[index % len(self.paths)])
+        return [transform(image) for transform in self.transforms]
+
+
 class Files(torch.utils.data.Dataset):
     """Samples (image, class number). config: data and side; variant, form and scale are optional."""
 
@@ -148,11 +165,11 @@ def split_rows(batch):
 
 def batches(config, **more):
     """Yields (images [n][3][side][side] of bytes, labels [n]) without end, or dictionaries of structured samples."""
-    structured = "form" in config and config["form"] in peer.STRUCTURED
+    structured = "form" in config and peer.is_structured(config)
     if structured:
         more["collate_fn"] = collate
     loader = torch.utils.data.DataLoader(
-        Samples(config) if structured else Files(config),
+        Samples(config) if structured else Views(config) if "views" in config else Files(config),
         batch_size=config["batch"],
         shuffle=True,
         drop_last=True,
