@@ -377,6 +377,28 @@ int packimg_decode_begin_planes(struct packimg_decoder *decoder,
 	return r;
 }
 
+int packimg_decode_keep(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+			const struct packimg_region *region)
+{
+	struct codec_request request;
+
+	if (sample->codec != PACKIMG_CODEC_JPEG)
+		return -ENOTSUP;
+	int r = request_init(&request, sample, region, 0, 0, NULL);
+	if (r < 0)
+		return r;
+	decoder->height = 0;
+	scratch_budget_next(&decoder->budget);
+	return codec_jpeg_keep(decoder->states[PACKIMG_CODEC_JPEG], &request, NULL);
+}
+
+void packimg_decode_borrow(struct packimg_decoder *decoder, const struct packimg_decoder *lender)
+{
+	decoder->height = 0;
+	codec_jpeg_borrow(decoder->states[PACKIMG_CODEC_JPEG],
+			  lender ? lender->states[PACKIMG_CODEC_JPEG] : NULL);
+}
+
 void packimg_decode_ahead(struct packimg_decoder *decoder, const struct packimg_ahead *parts,
 			  uint32_t count)
 {

@@ -416,6 +416,22 @@ void packimg_decode_ahead(struct packimg_decoder *decoder, const struct packimg_
 			  uint32_t count);
 
 /*
+ * Decodes the entropy-coded data of a region of a JPEG once and keeps the coefficients, up to 16
+ * MiB, for regions inside it that this decoder, or one that borrows, decodes at any scale until the
+ * next call of this function or packimg_decode_ahead(). Nothing else changes. The sample must stay
+ * valid until then. Returns -ENOTSUP for another codec or a kind of JPEG that libjpeg-turbo
+ * decodes, -E2BIG if the coefficients take more, or another error of packimg_decode(): then nothing
+ * is kept.
+ */
+int packimg_decode_keep(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+			const struct packimg_region *region);
+/*
+ * Lets a decoder use what `lender` keeps, until it is called with NULL, which must come before the
+ * lender keeps something else.
+ */
+void packimg_decode_borrow(struct packimg_decoder *decoder, const struct packimg_decoder *lender);
+
+/*
  * Samples of one component that a region touches, one byte each, before colour conversion. Row y is
  * stored as row (first + y) % ring of data; ring is a power of two. A sample covers x_factor x
  * y_factor pixels of the image and is centred in them. Valid as long as struct packimg_pixels.

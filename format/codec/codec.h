@@ -62,6 +62,10 @@ extern const struct codec codec_raster;
 int codec_raster_rgb(const struct packimg_raster *raster, struct scratch *grey,
 		     struct packimg_pixels *ret_pixels);
 
+/* As packimg_decode_keep() and packimg_decode_borrow(); take states of codec_jpeg. */
+int codec_jpeg_keep(void *state, const struct codec_request *request, struct packimg_error *error);
+void codec_jpeg_borrow(void *state, const void *lender);
+
 /*
  * As packimg_index_jpeg(). If source has an index (the content of its item), uses its columns;
  * -EBADMSG if it does not match the file. codec_jpeg_index() takes the state of codec_jpeg.

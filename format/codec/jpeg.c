@@ -417,6 +417,27 @@ static int jpeg_take_request(struct jpeg_state *jpeg, const struct codec_request
 	return r;
 }
 
+int codec_jpeg_keep(void *state, const struct codec_request *request, struct packimg_error *error)
+{
+	struct jpeg_state *jpeg = state;
+	struct jpeg_region region;
+	int r = jpeg_take_request(jpeg, request, &region, error);
+
+	if (r < 0)
+		return r;
+	r = too_small(request) ? -EBADMSG : jpeg_baseline_keep(jpeg->baseline, &region);
+	return r < 0 ? packimg_fail(error, r, "its coefficients cannot be kept") : 0;
+}
+
+void codec_jpeg_borrow(void *state, const void *lender)
+{
+	struct jpeg_state *jpeg = state;
+	const struct jpeg_state *other = lender;
+
+	jpeg_leave_image(jpeg);
+	jpeg_baseline_borrow(jpeg->baseline, other ? other->baseline : NULL);
+}
+
 static void jpeg_batched_decode(void *state, const struct codec_request *requests, uint32_t count)
 {
 	struct jpeg_region regions[PACKIMG_AHEAD_MAX];

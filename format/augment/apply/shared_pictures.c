@@ -21,32 +21,89 @@ static struct packimg_region unite(const struct packimg_region *a, const struct 
 	};
 }
 
-/*
- * Estimates the work of decoding a region: the entropy coding of a JPEG's whole rows, and the
- * pixels of the region, which take about as long.
- */
-static uint64_t work_of(const struct packimg_sample *sample, const struct packimg_region *region)
+/* Estimates the work of the entropy coding of a region: of whole rows. */
+static uint64_t entropy_work(const struct packimg_sample *sample,
+			     const struct packimg_region *region)
 {
-	return (uint64_t)region->height * sample->width + (uint64_t)region->height * region->width;
+	return (uint64_t)region->height * sample->width;
 }
 
-/* Returns the union of the parts of a denominator; *ret_pays if decoding it is less work. */
-static struct packimg_region union_of(const struct packimg_sample *sample, uint32_t denominator,
-				      const struct shared_part *parts, unsigned count,
-				      bool *ret_pays)
+/* Estimates the work of decoding a region: its pixels take about as long as its entropy coding. */
+static uint64_t work_of(const struct packimg_sample *sample, const struct packimg_region *region)
+{
+	return entropy_work(sample, region) + (uint64_t)region->height * region->width;
+}
+
+/* What views decode at one scale. */
+struct scale_group {
+	struct packimg_region all; /* union of the parts */
+	unsigned parts;
+	bool pays; /* decoding the union is less work than decoding each part */
+};
+
+static void find_groups(const struct packimg_sample *sample, const struct shared_part *parts,
+			unsigned count, struct scale_group groups[SHARED_PICTURES_MAX])
+{
+	uint64_t work[SHARED_PICTURES_MAX] = {0};
+
+	for (unsigned i = 0; i < count; i++) {
+		unsigned g = (unsigned)__builtin_ctz(denominator_of(sample, &parts[i]));
+		struct scale_group *group = &groups[g];
+
+		group->all = group->parts++ ? unite(&group->all, &parts[i].region)
+					    : parts[i].region;
+		work[g] += work_of(sample, &parts[i].region);
+	}
+	for (unsigned g = 0; g < SHARED_PICTURES_MAX; g++)
+		groups[g].pays =
+			groups[g].parts > 1 && work_of(sample, &groups[g].all) < work[g];
+}
+
+/* Returns the region with a border, from which upsampling at any scale reads. */
+static struct packimg_region with_border(const struct packimg_sample *sample,
+					 const struct packimg_region *region)
+{
+	enum { BORDER = 32 };
+	uint32_t left = region->x < BORDER ? region->x : BORDER;
+	uint32_t top = region->y < BORDER ? region->y : BORDER;
+	uint32_t right = sample->width - region->x - region->width;
+	uint32_t bottom = sample->height - region->y - region->height;
+
+	return (struct packimg_region){
+		.x = region->x - left,
+		.y = region->y - top,
+		.width = region->width + left + (right < BORDER ? right : BORDER),
+		.height = region->height + top + (bottom < BORDER ? bottom : BORDER),
+	};
+}
+
+/*
+ * Decodes the coefficients of all pictures once, where that is less work. Returns true if the
+ * keeper has them.
+ */
+static bool keep(struct shared_pictures *shared, const struct packimg_sample *sample,
+		 const struct scale_group groups[SHARED_PICTURES_MAX])
 {
 	struct packimg_region all = {0};
 	uint64_t work = 0;
-	unsigned found = 0;
+	unsigned pictures = 0;
 
-	for (unsigned i = 0; i < count; i++) {
-		if (denominator_of(sample, &parts[i]) != denominator)
+	for (unsigned g = 0; g < SHARED_PICTURES_MAX; g++) {
+		if (!groups[g].pays)
 			continue;
-		all = found++ ? unite(&all, &parts[i].region) : parts[i].region;
-		work += work_of(sample, &parts[i].region);
+		all = pictures++ ? unite(&all, &groups[g].all) : groups[g].all;
+		work += entropy_work(sample, &groups[g].all);
 	}
-	*ret_pays = found > 1 && work_of(sample, &all) < work;
-	return all;
+	if (pictures < 2)
+		return false;
+	all = with_border(sample, &all);
+	/* Copies take a part of what entropy coding takes. */
+	if (entropy_work(sample, &all) + entropy_work(sample, &all) / 4 >= work)
+		return false;
+	if (!shared->keeper && packimg_decoder_new(&shared->keeper) < 0)
+		return false;
+	packimg_decoder_limit(shared->keeper, shared->limit);
+	return packimg_decode_keep(shared->keeper, sample, &all) == 0;
 }
 
 static void decode(struct shared_picture *picture, const struct packimg_sample *sample,
@@ -80,20 +137,28 @@ static int decoder_ready(struct shared_pictures *shared, struct shared_picture *
 int shared_pictures_decode(struct shared_pictures *shared, const struct packimg_sample *sample,
 			   const struct shared_part *parts, unsigned count)
 {
-	shared_pictures_drop(shared);
-	shared->sample = sample;
-	/* Pixels of raw samples are in the mapping. */
-	for (unsigned i = 0; i < SHARED_PICTURES_MAX && sample->codec != PACKIMG_CODEC_RAW; i++) {
-		bool pays;
-		struct packimg_region all = union_of(sample, 1u << i, parts, count, &pays);
-		int r = pays ? decoder_ready(shared, &shared->pictures[i]) : 0;
+	struct scale_group groups[SHARED_PICTURES_MAX] = {0};
+	int r = 0;
 
+	shared_pictures_drop(shared);
+	if (sample->codec == PACKIMG_CODEC_RAW) /* its pixels are in the mapping */
+		return 0;
+	shared->sample = sample;
+	find_groups(sample, parts, count, groups);
+	bool kept = keep(shared, sample, groups);
+	for (unsigned i = 0; r == 0 && i < SHARED_PICTURES_MAX; i++) {
+		struct shared_picture *picture = &shared->pictures[i];
+
+		if (!groups[i].pays)
+			continue;
+		r = decoder_ready(shared, picture);
 		if (r < 0)
-			return r;
-		if (pays)
-			decode(&shared->pictures[i], sample, 1u << i, &all);
+			break;
+		packimg_decode_borrow(picture->decoder, kept ? shared->keeper : NULL);
+		decode(picture, sample, 1u << i, &groups[i].all);
+		packimg_decode_borrow(picture->decoder, NULL);
 	}
-	return 0;
+	return r;
 }
 
 void shared_pictures_drop(struct shared_pictures *shared)
@@ -107,6 +172,7 @@ void shared_pictures_deinit(struct shared_pictures *shared)
 {
 	for (unsigned i = 0; i < SHARED_PICTURES_MAX; i++)
 		packimg_decoder_free(shared->pictures[i].decoder);
+	packimg_decoder_free(shared->keeper);
 }
 
 static bool holds(const struct packimg_region *all, const struct packimg_region *part)

@@ -1,6 +1,7 @@
 /*
  * Pictures from which several views of one sample are made: for each scale at which a view would
- * decode its region, the union of these regions is decoded once. Views have the same bytes as when
+ * decode its region, the union of these regions is decoded once; with several scales, from
+ * coefficients that are decoded once. Views have the same bytes as when
  * each decodes its own region, because a codec's pixels do not depend on the region
  * (packimg_decode()). Part of a pipeline_scratch, so of one thread.
  */
@@ -28,6 +29,7 @@ struct shared_picture {
 /* Zero-initialise. */
 struct shared_pictures {
 	struct shared_picture pictures[SHARED_PICTURES_MAX];
+	struct packimg_decoder *keeper; /* of coefficients; NULL if never used */
 	const struct packimg_sample *sample; /* whose pictures these are */
 	uint64_t limit; /* packimg_decoder_limit() of each decoder; 0 for none */
 };

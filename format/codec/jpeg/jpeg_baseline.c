@@ -43,6 +43,7 @@ struct jpeg_baseline {
 	struct jpeg_sequential sequential;
 	struct jpeg_batched batch;
 	const struct jpeg_batched_image *found; /* image decoded ahead, or NULL */
+	const struct jpeg_baseline *lender;     /* jpeg_baseline_borrow(), or NULL */
 };
 
 int jpeg_baseline_new(struct jpeg_baseline **ret_decoder)
@@ -299,8 +300,8 @@ static int baseline_begin_sequential(struct jpeg_baseline *decoder)
  */
 static bool is_batched(const struct jpeg_batched_image *image, const struct jpeg_source *source)
 {
-	return !source->index && image->done && image->data == source->data &&
-	       image->size == source->size && image->frame.width == source->width &&
+	return image->indexed == (source->index != NULL) && image->done &&
+	       image->data == source->data && image->size == source->size && image->frame.width == source->width &&
 	       image->frame.height == source->height &&
 	       image->frame.component_count == source->components;
 }
@@ -362,6 +363,10 @@ static int baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_regio
 	for (uint32_t i = 0; r > 0 && i < decoder->batch.count; i++)
 		if (is_batched(&decoder->batch.images[i], source))
 			r = baseline_lay_out(decoder, region, &decoder->batch.images[i], form);
+	for (uint32_t i = 0; r > 0 && decoder->lender && i < decoder->lender->batch.count; i++)
+		if (is_batched(&decoder->lender->batch.images[i], source))
+			r = baseline_lay_out(decoder, region, &decoder->lender->batch.images[i],
+					     form);
 	if (r > 0)
 		r = baseline_lay_out(decoder, region, NULL, form);
 	if (r < 0)
@@ -387,6 +392,7 @@ static void baseline_add_batched(struct jpeg_baseline *decoder, const struct jpe
 		return;
 	image->data = source->data;
 	image->size = source->size;
+	image->indexed = false;
 	image->kept = decoder->pixels.mcus;
 	jpeg_batched_add(&decoder->batch);
 }
@@ -399,6 +405,58 @@ void jpeg_baseline_batched(struct jpeg_baseline *decoder, const struct jpeg_regi
 	for (uint32_t i = 0; i < count; i++)
 		baseline_add_batched(decoder, &regions[i]);
 	jpeg_batched_run(&decoder->batch);
+}
+
+/* Copies the coefficients of all MCU rows of the region that has begun. */
+static int baseline_keep_rows(struct jpeg_baseline *decoder, struct jpeg_batched_image *image)
+{
+	const struct jpeg_mcus *mcus = &decoder->pixels.mcus;
+	size_t blocks =
+		(size_t)(mcus->column_end - mcus->column_first) * decoder->frame.mcu_blocks;
+	uint64_t all = (uint64_t)blocks * (mcus->row_end - mcus->row_first);
+
+	if (all > JPEG_BATCHED_BLOCKS_MAX)
+		return -E2BIG;
+	int r = scratch_reserve(&decoder->batch.coefficients, 128 * (size_t)all);
+	if (r < 0)
+		return r;
+	int16_t *to = (int16_t *)(void *)decoder->batch.coefficients.data;
+
+	image->coefficients = to;
+	for (; decoder->mcu_row < mcus->row_end; decoder->mcu_row++, to += 64 * blocks) {
+		const int16_t *coefficients;
+
+		r = baseline_next_row(decoder, &coefficients);
+		if (r < 0)
+			return r;
+		memcpy(to, coefficients, 128 * blocks);
+	}
+	return 0;
+}
+
+int jpeg_baseline_keep(struct jpeg_baseline *decoder, const struct jpeg_region *region)
+{
+	jpeg_batched_begin(&decoder->batch);
+	struct jpeg_batched_image *image = jpeg_batched_next(&decoder->batch);
+	int r = baseline_begin(decoder, region, JPEG_PIXELS_ROWS);
+
+	r = r ?: baseline_keep_rows(decoder, image);
+	if (r < 0)
+		return r;
+	image->frame = decoder->frame;
+	image->data = region->source.data;
+	image->size = region->source.size;
+	image->indexed = decoder->indexed;
+	image->kept = decoder->pixels.mcus;
+	image->done = true;
+	decoder->batch.count = 1;
+	return 0;
+}
+
+void jpeg_baseline_borrow(struct jpeg_baseline *decoder, const struct jpeg_baseline *lender)
+{
+	decoder->lender = lender;
+	decoder->found = NULL;
 }
 
 int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_region *region, bool whole,

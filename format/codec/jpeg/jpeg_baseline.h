@@ -72,6 +72,20 @@ void jpeg_baseline_batched(struct jpeg_baseline *decoder, const struct jpeg_regi
 			   uint32_t count);
 
 /*
+ * Decodes the coefficients of a region, for regions of the same image inside it that this decoder
+ * or a borrower begins until the next call of this function or jpeg_baseline_batched(): these then
+ * decode no entropy-coded data. Cancels the decode in progress and earlier announcements. -E2BIG
+ * beyond JPEG_BATCHED_BLOCKS_MAX; otherwise the errors of jpeg_baseline_begin() and
+ * jpeg_baseline_rows(). The file must stay valid, but its bytes are not read again.
+ */
+int jpeg_baseline_keep(struct jpeg_baseline *decoder, const struct jpeg_region *region);
+/*
+ * Lets the decoder begin regions from the coefficients that `lender` keeps, which must stay as they
+ * are until then. NULL ends that.
+ */
+void jpeg_baseline_borrow(struct jpeg_baseline *decoder, const struct jpeg_baseline *lender);
+
+/*
  * Location of pixels. Row i of the region, 3 * width bytes, is at data + i * stride, or at data +
  * (i % ring) * stride if ring is not 0.
  */

@@ -34,6 +34,7 @@ struct jpeg_batched_image {
 	const struct jpeg_table *dc[JPEG_COMPONENTS_MAX], *ac[JPEG_COMPONENTS_MAX];
 	const uint8_t *data; /* the file; identifies the image for the caller */
 	size_t size;
+	bool indexed; /* was decoded by an index */
 	struct jpeg_mcus kept;
 	/* Results: */
 	bool done;

@@ -115,6 +115,16 @@ int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample 
 				    ret_pixels, error);
 }
 
+int packimg_decode_keep(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+			const struct packimg_region *region)
+{
+	return -ENOTSUP;
+}
+
+void packimg_decode_borrow(struct packimg_decoder *decoder, const struct packimg_decoder *lender)
+{
+}
+
 /* Raw samples have no planes. */
 int packimg_decode_begin_planes(struct packimg_decoder *decoder,
 				const struct packimg_sample *sample,
