@@ -51,6 +51,7 @@ static int start_io(struct batcher *batcher)
 	const struct batcher_options *options = &batcher->options;
 	struct io_options io = options->io;
 	io.dataset = options->dataset;
+	io.image_count = values_images(&options->values, io.images);
 	io.walk = (struct order_walk){.wants = batcher->wants,
 				      .order = options->order,
 				      .epoch = options->epoch,

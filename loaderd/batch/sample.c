@@ -29,20 +29,26 @@ static void share_decode(struct batcher *batcher, struct batcher_thread *thread,
 	pipeline_share_decode(thread->scratch, sample, calls, count, work->epoch, &times->stages);
 }
 
-/* Runs inside the guard. `read` is the sample from io_get(), or NULL to use the mapping. */
+/* Where the stored bytes of a sample are. */
+struct sample_bytes {
+	const struct packimg_sample *read; /* from io_get(), or NULL to use the mapping */
+	uint64_t unit;                     /* as for io_get_image() */
+};
+
+/* Runs inside the guard. */
 static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 			struct batcher_work *work, uint32_t i, uint64_t index,
-			const struct packimg_sample *read, struct sample_times *times,
+			const struct sample_bytes *bytes, struct sample_times *times,
 			struct packimg_error *error)
 {
 	struct dataset *dataset = batcher->options.dataset;
 	uint32_t copy = order_slice_at(&work->slice, i).copy;
 	struct packimg_sample sample;
 	uint64_t start = ticks_now();
-	int r = read ? dataset_known(dataset, index, error)
-		     : dataset_sample(dataset, index, true, &sample, error);
-	if (r == 0 && read) {
-		sample = *read;
+	int r = bytes->read ? dataset_known(dataset, index, error)
+			    : dataset_sample(dataset, index, true, &sample, error);
+	if (r == 0 && bytes->read) {
+		sample = *bytes->read;
 		r = dataset_verify(dataset, &sample, error);
 	}
 	times->read += ticks_since(start);
@@ -52,6 +58,7 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 		.dataset = dataset,
 		.sample = &sample,
 		.io = batcher->io,
+		.unit = bytes->unit,
 		.epoch = work->epoch,
 		.scratch = thread->scratch,
 		.times = &times->stages,
@@ -88,7 +95,7 @@ static void forget_ahead(struct batcher_thread *thread)
 
 static int make_sample(struct batcher *batcher, struct batcher_thread *thread,
 		       struct batcher_work *work, uint32_t i, uint64_t index,
-		       const struct packimg_sample *read, struct sample_times *times,
+		       const struct sample_bytes *bytes, struct sample_times *times,
 		       struct packimg_error *error)
 {
 	struct dataset *dataset = batcher->options.dataset;
@@ -104,7 +111,7 @@ static int make_sample(struct batcher *batcher, struct batcher_thread *thread,
 		error->text[0] = '\0';
 		sigbus_guard_enter(&dataset->guard);
 		crash_marker_begin(packimg_uuid(dataset->image), index);
-		int r = make_guarded(batcher, thread, work, i, index, read, times, error);
+		int r = make_guarded(batcher, thread, work, i, index, bytes, times, error);
 		crash_marker_end();
 		if (sigbus_guard_leave()) {
 			atomic_store(&dataset->suspect, true);
@@ -216,21 +223,24 @@ int sample_make_unit(struct batcher *batcher, struct batcher_thread *thread,
 		     struct sample_times *times, struct packimg_error *error)
 {
 	struct packimg_sample read;
+	struct sample_bytes bytes = {NULL, IO_NO_UNIT};
 	uint32_t i = (uint32_t)(unit % batcher->unit_span);
 	bool waits = io_mode_of(batcher->io) == IO_URING;
 	if (!waits && batcher->options.dataset->mapped)
-		return make_sample(batcher, thread, work, i, index, NULL, times, error);
-	if (unit - thread->kept_unit < thread->kept_count)
-		return make_sample(batcher, thread, work, i, index,
-				   &thread->kept[unit - thread->kept_unit], times, error);
+		return make_sample(batcher, thread, work, i, index, &bytes, times, error);
+	if (unit - thread->kept_unit < thread->kept_count) {
+		bytes.read = &thread->kept[unit - thread->kept_unit];
+		return make_sample(batcher, thread, work, i, index, &bytes, times, error);
+	}
 	uint64_t start = ticks_now();
 	int r = io_get(batcher->io, unit, index, &thread->sample_bytes, &read, error);
 	*(waits ? &times->wait : &times->read) += ticks_since(start);
 	if (r == -ECANCELED)
 		return r;
-	if (r >= 0)
-		r = make_sample(batcher, thread, work, i, index, r == IO_READ ? &read : NULL, times,
-				error);
+	if (r >= 0) {
+		bytes = (struct sample_bytes){r == IO_READ ? &read : NULL, unit};
+		r = make_sample(batcher, thread, work, i, index, &bytes, times, error);
+	}
 	io_done(batcher->io, unit);
 	return r;
 }
@@ -244,8 +254,8 @@ static int make_other(struct batcher *batcher, struct batcher_thread *thread,
 	int r = io_get_other(batcher->io, index, &thread->sample_bytes, &read, error);
 	if (r < 0)
 		return r;
-	return make_sample(batcher, thread, work, i, index, r == IO_READ ? &read : NULL, times,
-			   error);
+	const struct sample_bytes bytes = {r == IO_READ ? &read : NULL, IO_NO_UNIT};
+	return make_sample(batcher, thread, work, i, index, &bytes, times, error);
 }
 
 int sample_substitute(struct batcher *batcher, struct batcher_thread *thread,

@@ -63,6 +63,17 @@ static int add_section(const struct value *value, const struct value_images *ima
 				   value->row / ring_element_size(value->element));
 }
 
+uint32_t values_images(const struct value_table *values, uint8_t *ret_images)
+{
+	uint32_t count = 0;
+	for (uint32_t v = 0; v < values->count; v++) {
+		const struct value *value = &values->values[v];
+		if (value->source == VALUE_PICTURE && !memchr(ret_images, (int)value->image, count))
+			ret_images[count++] = (uint8_t)value->image;
+	}
+	return count;
+}
+
 int values_geometry(const struct value_table *values, uint32_t slots, uint32_t batch_size,
 		    const struct value_images *images, struct ring_geometry *ret_geometry)
 {
@@ -368,8 +379,8 @@ static int put_picture(const struct value *value, const struct value_origin *ori
 		       uint8_t *flags, struct packimg_error *error)
 {
 	struct packimg_sample image;
-	int r = io_get_image(origin->io, origin->sample->index, value->image, origin->image_bytes,
-			     &image, error);
+	int r = io_get_image(origin->io, origin->unit, origin->sample->index, value->image,
+			     origin->image_bytes, &image, error);
 	if (r == 0)
 		r = dataset_verify_image(origin->dataset, &image, value->image, error);
 	if (r == 0)

@@ -92,6 +92,7 @@ struct value_origin {
 	struct dataset *dataset;
 	const struct packimg_sample *sample; /* its first image */
 	struct io *io;
+	uint64_t unit;                      /* as for io_get_image() */
 	uint32_t view;                      /* which is made: its number in value_table.views */
 	const struct pipeline *pipeline;    /* of the view */
 	const struct pipeline_shape *shape; /* of the view's finished images */
@@ -116,6 +117,11 @@ struct value_images {
 	uint64_t bytes;  /* of one batch's images, at most */
 	uint64_t pixels; /* of one batch's images, at most */
 };
+/*
+ * Sets ret_images, at most SCHEMA_IMAGES_MAX, to the further images that are delivered, each once.
+ * Returns their number.
+ */
+uint32_t values_images(const struct value_table *values, uint8_t *ret_images);
 /*
  * Describes the sections for these values. images: [view_count]. -EINVAL if a value cannot be a
  * section.

@@ -1,5 +1,6 @@
 #include "loaderd/io/io.h"
 
+#include "loaderd/io/extents.h"
 #include "loaderd/io/futex.h"
 #include "loaderd/io/io_internal.h"
 
@@ -63,11 +64,18 @@ bool io_more_known(const struct io *io)
 	return atomic_load(&io->known) > io->known_seen;
 }
 
-int io_lookup(struct io *io, uint64_t index, struct packimg_sample *ret_sample)
+uint32_t io_part_count(const struct io *io)
+{
+	return 1 + io->options.image_count;
+}
+
+int io_lookup(struct io *io, uint64_t index, uint32_t part, struct packimg_sample *ret_image)
 {
 	struct dataset *dataset = io->options.dataset;
 	sigbus_guard_enter(&dataset->guard);
-	int r = packimg_sample(dataset->image, index, ret_sample);
+	int r = part == 0 ? packimg_sample(dataset->image, index, ret_image)
+			  : packimg_image(dataset->image, index, io->options.images[part - 1],
+					  ret_image);
 	if (sigbus_guard_leave()) {
 		atomic_store(&dataset->suspect, true);
 		r = -EBADMSG;
@@ -75,9 +83,7 @@ int io_lookup(struct io *io, uint64_t index, struct packimg_sample *ret_sample)
 	return r;
 }
 
-/*
- * The pages that hold a sample's bytes, and its side data if they begin within a page after them.
- */
+/* Pages of a file that hold stored bytes. */
 struct pages {
 	void *begin;
 	size_t size;
@@ -85,24 +91,35 @@ struct pages {
 	int fd;
 };
 
-static void pages_of(const struct io *io, const struct packimg_sample *sample, uintptr_t page,
-		     struct pages *ret_pages)
+/* Sets ret_pages, at most IO_PARTS_MAX, to the pages of a sample. Returns their number. */
+static uint32_t io_pages_of(struct io *io, uint64_t index, uintptr_t page, struct pages *ret_pages)
 {
-	uintptr_t begin = (uintptr_t)sample->data, end = begin + sample->data_size;
-	uintptr_t side = (uintptr_t)sample->side;
+	struct io_extent extents[IO_PARTS_MAX];
+	uint8_t of[IO_PARTS_MAX];
+	uint32_t count = 0, shard_number = 0;
 	struct packimg_shard shard;
-	if (sample->side && side >= end && side - end < page)
-		end = side + sample->side_size;
-	begin &= ~(page - 1);
-	end = (end + page - 1) & ~(page - 1);
-	*ret_pages = (struct pages){
-		.begin = (void *)begin,
-		.size = end - begin,
-		.offset = sample->data_offset & ~(uint64_t)(page - 1),
-		.fd = packimg_shard(io->options.dataset->image, sample->shard, &shard) < 0
-			      ? -1
-			      : shard.fd,
-	};
+	for (uint32_t part = 0; part < io_part_count(io); part++) {
+		struct packimg_sample image;
+		uint64_t side_offset;
+		if (io_lookup(io, index, part, &image) < 0)
+			continue;
+		shard_number = image.shard;
+		extents[count++] = io_extent_of(&image, &side_offset);
+	}
+	if (packimg_shard(io->options.dataset->image, shard_number, &shard) < 0)
+		return 0;
+	count = io_extents_merge(extents, count, of);
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t begin = extents[i].begin & ~(uint64_t)(page - 1);
+		uint64_t end = (extents[i].end + page - 1) & ~(uint64_t)(page - 1);
+		ret_pages[i] = (struct pages){
+			.begin = (uint8_t *)shard.map + begin,
+			.size = end - begin,
+			.offset = begin,
+			.fd = shard.fd,
+		};
+	}
+	return count;
 }
 
 /*
@@ -121,6 +138,14 @@ static bool io_resident(const struct pages *pages, uintptr_t page)
 	return true;
 }
 
+static bool io_all_resident(const struct pages *pages, uint32_t count, uintptr_t page)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (!io_resident(&pages[i], page))
+			return false;
+	return true;
+}
+
 struct prober {
 	uintptr_t page;
 	uint64_t position; /* next unit to probe */
@@ -135,19 +160,18 @@ static void io_look_ahead(struct io *io, struct prober *prober, uint64_t unit)
 	bool probe =
 		unit % (prober->found >= PROBES_SURE ? PROBE_INTERVAL_LONG : PROBE_INTERVAL) == 0;
 	uint64_t index;
-	struct packimg_sample sample;
-	struct pages pages;
+	struct pages pages[IO_PARTS_MAX];
 	if (warm && !probe)
 		return;
 	int r = order_walk_at(&io->options.walk, unit, &index);
 	prober->ended = r == -ENODATA;
-	if (r != 1 || io_lookup(io, index, &sample) < 0)
+	uint32_t count = r == 1 ? io_pages_of(io, index, prober->page, pages) : 0;
+	if (count == 0)
 		return;
-	pages_of(io, &sample, prober->page, &pages);
 	if (probe)
-		prober->found = io_resident(&pages, prober->page) ? prober->found + 1 : 0;
-	if (prober->found < PROBES_WARM)
-		madvise(pages.begin, pages.size, MADV_WILLNEED);
+		prober->found = io_all_resident(pages, count, prober->page) ? prober->found + 1 : 0;
+	for (uint32_t i = 0; i < count && prober->found < PROBES_WARM; i++)
+		madvise(pages[i].begin, pages[i].size, MADV_WILLNEED);
 }
 
 static bool limit_has_come(struct io *io)
@@ -267,10 +291,13 @@ int io_get_other(struct io *io, uint64_t index, struct io_buffer *buffer,
 	return dataset->mapped ? IO_MAPPED : io_copy(dataset, index, buffer, ret_sample, error);
 }
 
-int io_get_image(struct io *io, uint64_t index, uint32_t image, struct io_buffer *buffer,
-		 struct packimg_sample *ret_image, struct packimg_error *error)
+int io_get_image(struct io *io, uint64_t unit, uint64_t index, uint32_t image,
+		 struct io_buffer *buffer, struct packimg_sample *ret_image,
+		 struct packimg_error *error)
 {
 	struct dataset *dataset = io->options.dataset;
+	if (io->ring && unit != IO_NO_UNIT && io_ring_image(io, unit, image, ret_image) == IO_READ)
+		return 0;
 	int r = dataset_image(dataset, index, image, ret_image, error);
 	if (r < 0 || dataset->mapped)
 		return r;

@@ -1,6 +1,7 @@
 /*
- * Reads one feed's stored bytes, with read-ahead of exactly the samples that come next. There are
- * two modes; a feed's mode is fixed when it opens.
+ * Reads one feed's stored bytes, with read-ahead of exactly the samples that come next: of their
+ * first image, and of those further images that the feed delivers. There are two modes; a feed's
+ * mode is fixed when it opens.
  *
  * IO_MMAP: workers read the dataset's mapping; a thread calls madvise(MADV_WILLNEED) for the ranges
  * of coming samples. While the data are in the page cache, it only probes now and then. If the
@@ -16,6 +17,7 @@
  */
 #pragma once
 
+#include "format/base/schema.h"
 #include "loaderd/io/dataset.h"
 #include "loaderd/io/order.h"
 
@@ -46,6 +48,9 @@ struct io_options {
 	enum io_mode mode;      /* not IO_AUTO */
 	uint64_t bytes;         /* read-ahead distance; in IO_URING mode also the buffer size */
 	unsigned queue_depth;   /* maximum number of reads in flight */
+	/* The further images that the feed delivers, each once. */
+	uint8_t images[SCHEMA_IMAGES_MAX];
+	uint32_t image_count;
 	/*
 	 * [direct_count] fds of the first files, opened with O_DIRECT. The owner keeps them open.
 	 */
@@ -54,6 +59,7 @@ struct io_options {
 };
 
 enum { IO_DIRECT_MAX = 512 }; /* further files are read through the page cache */
+#define IO_NO_UNIT UINT64_MAX
 
 /*
  * Resolves IO_AUTO for a dataset of this size: IO_URING if the dataset exceeds three quarters of
@@ -104,11 +110,14 @@ int io_get(struct io *io, uint64_t unit, uint64_t index, struct io_buffer *buffe
 int io_get_other(struct io *io, uint64_t index, struct io_buffer *buffer,
 		 struct packimg_sample *ret_sample, struct packimg_error *error);
 /*
- * Provides a further image of any sample: copied to `buffer`, or in the mapping if the dataset is
- * mapped. Never waits for the ring. Returns 0, or the errors of dataset_image() and io_get().
+ * Provides a further image of a sample. unit: whose io_get() has returned to this worker, without
+ * an io_done() since; IO_NO_UNIT for any other sample. The image is in io's memory until
+ * io_done(), or copied to `buffer`, or in the mapping if the dataset is mapped. Never waits for the
+ * ring. Returns 0, or the errors of dataset_image() and io_get().
  */
-int io_get_image(struct io *io, uint64_t index, uint32_t image, struct io_buffer *buffer,
-		 struct packimg_sample *ret_image, struct packimg_error *error);
+int io_get_image(struct io *io, uint64_t unit, uint64_t index, uint32_t image,
+		 struct io_buffer *buffer, struct packimg_sample *ret_image,
+		 struct packimg_error *error);
 /*
  * Releases the unit's bytes. Call it after every io_get() that did not return -ECANCELED, even if
  * it failed.

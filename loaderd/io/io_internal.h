@@ -38,8 +38,13 @@ bool io_more_known(const struct io *io);
  * wake_unit already holds.
  */
 void io_sleep(struct io *io, bool (*look)(struct io *io));
-/* Looks up a sample's record inside the guard. */
-int io_lookup(struct io *io, uint64_t index, struct packimg_sample *ret_sample);
+/* Number of images that are read of each sample: the first, and io_options.images. */
+uint32_t io_part_count(const struct io *io);
+/*
+ * Looks up the record of one of these images inside the guard. Returns 0, or the errors of
+ * packimg_image(), such as -ENODATA.
+ */
+int io_lookup(struct io *io, uint64_t index, uint32_t part, struct packimg_sample *ret_image);
 
 /*
  * Copies the stored bytes of a sample, or of a further image of one, to `buffer`, to which the
@@ -59,5 +64,10 @@ void io_ring_free(struct io_ring *ring);
 void *io_ring_main(void *argument);
 int io_ring_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sample *ret_sample,
 		struct packimg_error *error);
+/*
+ * Provides a further image of the unit that io_get() has returned. Returns IO_READ, or IO_MAPPED if
+ * its bytes are not in the ring's buffer.
+ */
+int io_ring_image(struct io *io, uint64_t unit, uint32_t image, struct packimg_sample *ret_image);
 void io_ring_done(struct io *io, uint64_t unit);
 void io_ring_stop(struct io *io);

@@ -3,6 +3,7 @@
 #ifdef HAVE_LIBURING
 
 #include "format/base/poison.h"
+#include "loaderd/io/extents.h"
 #include "loaderd/io/futex.h"
 
 #include <errno.h>
@@ -19,22 +20,21 @@
  * window) and, while its bytes are in use, a range of a circular buffer. The thread fills entries
  * at the front of the window and frees them at the back once workers are done with them.
  *
+ * A unit's parts are the images of its sample that the feed delivers. Those that lie close together
+ * in the file arrive in one read. Parts of which the read does not fit, or that cannot be read this
+ * way, are left to the other functions of io.h, which find their errors, too.
+ *
  * An entry's tag holds unit and state, so a worker that asks early finds another unit's tag and
  * waits. Workers wait on `progress`, which changes after every state change by the thread. There is
  * no deadlock: claims are given out in order, so the unit at the back of the window has been
  * claimed by a worker that is processing it. A worker that is about to wait wakes a sleeping
  * thread, and so does a worker that finishes a unit while another waits.
  */
-enum entry_state { ENTRY_READING = 1, ENTRY_READY, ENTRY_MAPPED, ENTRY_FAILED, ENTRY_DONE };
+enum entry_state { ENTRY_READING = 1, ENTRY_READY, ENTRY_FAILED, ENTRY_DONE };
 enum {
 	STATE_BITS = 3,
 	WINDOW_MAX = 1 << 16,
 	WINDOW_MIN = 1 << 10,
-	/*
-	 * Alignment of offset, length and memory for O_DIRECT: the largest that usual devices
-	 * require.
-	 */
-	BLOCK = 4096,
 	RESERVE_MAX = 64,
 	TAIL = 64, /* readable bytes that decoders need after stored bytes */
 	/*
@@ -42,16 +42,34 @@ enum {
 	 * samples are left to the IO_MMAP path.
 	 */
 	ENTRY_BYTES_MAX = 1 << 30,
+	READ_BITS = 6,    /* of user_data: the number of the read in its unit */
+	READ_NONE = 0xff, /* of a part: not in the buffer */
+};
+_Static_assert(IO_PARTS_MAX <= 1 << READ_BITS, "user_data holds the numbers of reads");
+
+/* One read of a unit. */
+struct ring_read {
+	uint8_t *memory;
+	uint64_t file_offset; /* file offset of memory[0] */
+	uint32_t size;        /* bytes to read, a multiple of IO_BLOCK */
+	uint32_t needed;      /* the part of `size` that must arrive; the rest only fills blocks */
+	uint32_t got;
+	bool unsuited; /* the file system cannot read this way */
+};
+
+struct ring_part {
+	struct packimg_sample image; /* its pointers lead to the buffer */
+	uint8_t read;                /* number of the read that contains it, or READ_NONE */
 };
 
 struct entry {
-	_Atomic uint64_t tag; /* unit << STATE_BITS | state */
-	struct packimg_sample sample;
-	uint8_t *memory;
-	uint64_t file_offset; /* file offset of memory[0] */
-	uint32_t size;        /* bytes to read, a multiple of BLOCK */
-	uint32_t needed;      /* the part of `size` that must arrive; the rest only fills blocks */
-	uint32_t got;
+	_Atomic uint64_t tag;    /* unit << STATE_BITS | state */
+	struct ring_part *parts; /* [io_part_count()] */
+	struct ring_read *reads; /* [io_part_count()], of which `read_count` are in use */
+	uint8_t *memory;         /* of all reads */
+	uint32_t size;           /* bytes of `memory` */
+	uint32_t read_count;
+	uint32_t pending;    /* reads that have not ended */
 	uint64_t buffer_end; /* used_end of the buffer after this entry */
 	int fd, error;
 };
@@ -59,13 +77,17 @@ struct entry {
 struct io_ring {
 	struct io_uring uring;
 	bool uring_open;
-	struct entry *entries; /* [window] */
-	uint64_t window;       /* a power of two */
+	struct entry *entries;   /* [window] */
+	struct ring_part *parts; /* of all entries */
+	struct ring_read *reads; /* of all entries */
+	uint64_t window;         /* a power of two */
 	uint8_t *buffer;
 	uint64_t buffer_size;
 	uint64_t used_end, free_end; /* total bytes allocated and freed so far, including padding at
 					the wrap */
 	uint64_t oldest, next;       /* the window of units, [oldest, next) */
+	bool begun;                  /* unit `next` has reads, of which `submitted` are under way */
+	uint32_t submitted;
 	unsigned in_flight;
 	bool ended;
 	_Alignas(64) _Atomic uint32_t progress; /* futex */
@@ -164,6 +186,26 @@ bool io_can_uring(void)
 	return true;
 }
 
+/* Allocates the window. The parts of all its entries are limited, whatever a unit has of them. */
+static int io_ring_window(struct io *io, struct io_ring *ring)
+{
+	const uint32_t parts = io_part_count(io);
+	ring->window = WINDOW_MIN;
+	while (ring->window < io->ahead_units + io->options.walk.order.batch_size &&
+	       ring->window * parts < WINDOW_MAX)
+		ring->window *= 2;
+	ring->entries = calloc(ring->window, sizeof(*ring->entries));
+	ring->parts = calloc(ring->window * parts, sizeof(*ring->parts));
+	ring->reads = calloc(ring->window * parts, sizeof(*ring->reads));
+	if (!ring->entries || !ring->parts || !ring->reads)
+		return -ENOMEM;
+	for (uint64_t i = 0; i < ring->window; i++) {
+		ring->entries[i].parts = ring->parts + i * parts;
+		ring->entries[i].reads = ring->reads + i * parts;
+	}
+	return 0;
+}
+
 int io_ring_new(struct io *io)
 {
 	struct io_ring *ring = aligned_alloc(64, sizeof(*ring));
@@ -171,12 +213,7 @@ int io_ring_new(struct io *io)
 		return -ENOMEM;
 	memset(ring, 0, sizeof(*ring));
 	io->ring = ring;
-	ring->window = WINDOW_MIN;
-	while (ring->window < io->ahead_units + io->options.walk.order.batch_size &&
-	       ring->window < WINDOW_MAX)
-		ring->window *= 2;
-	ring->entries = calloc(ring->window, sizeof(*ring->entries));
-	ring->buffer_size = (io->options.bytes + BLOCK - 1) / BLOCK * BLOCK;
+	ring->buffer_size = (io->options.bytes + IO_BLOCK - 1) / IO_BLOCK * IO_BLOCK;
 	ring->buffer = mmap(NULL, ring->buffer_size, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (ring->buffer == MAP_FAILED)
@@ -185,7 +222,7 @@ int io_ring_new(struct io *io)
 		(void)madvise(ring->buffer, ring->buffer_size, MADV_HUGEPAGE);
 	if (ring->buffer)
 		poison(ring->buffer, ring->buffer_size); /* until an entry is ready */
-	if (!ring->entries || !ring->buffer)
+	if (!ring->buffer || io_ring_window(io, ring) < 0)
 		return -ENOMEM;
 	int r = open_uring(io->options.queue_depth, &ring->uring);
 	ring->uring_open = r == 0;
@@ -203,6 +240,8 @@ void io_ring_free(struct io_ring *ring)
 		munmap(ring->buffer, ring->buffer_size);
 	}
 	free(ring->entries);
+	free(ring->parts);
+	free(ring->reads);
 	free(ring);
 }
 
@@ -240,130 +279,171 @@ static void io_ring_settle(struct entry *entry, uint64_t unit, enum entry_state 
 	atomic_store(&entry->tag, tag_of(unit, state));
 }
 
-static void io_ring_submit(struct io_ring *ring, struct entry *entry, uint64_t unit)
+static void io_ring_submit(struct io_ring *ring, uint64_t unit, uint32_t number)
 {
+	const struct entry *entry = entry_of(ring, unit);
+	const struct ring_read *read = &entry->reads[number];
 	struct io_uring_sqe *sqe =
 		io_uring_get_sqe(&ring->uring); /* never NULL: in_flight is below the queue depth */
-	io_uring_prep_read(sqe, entry->fd, entry->memory + entry->got, entry->size - entry->got,
-			   entry->file_offset + entry->got);
-	sqe->user_data = unit;
+	io_uring_prep_read(sqe, entry->fd, read->memory + read->got, read->size - read->got,
+			   read->file_offset + read->got);
+	sqe->user_data = unit << READ_BITS | number;
 	ring->in_flight++;
 }
 
-/* Redirects the sample's pointers from the mapping to the buffer. */
-static void io_ring_relocate(struct entry *entry, uint64_t side_offset)
+/* Redirects an image's pointers from the mapping to the buffer. */
+static void io_ring_relocate(struct packimg_sample *image, const struct ring_read *read,
+			     uint64_t side_offset)
 {
-	struct packimg_sample *sample = &entry->sample;
 	if (side_offset != 0)
-		sample->side = entry->memory + (side_offset - entry->file_offset);
-	sample->data = entry->memory + (sample->data_offset - entry->file_offset);
+		image->side = read->memory + (side_offset - read->file_offset);
+	image->data = read->memory + (image->data_offset - read->file_offset);
 }
 
-/* The byte range of the file that an entry must contain. */
-struct extent {
-	uint64_t begin, end;  /* begin is a multiple of BLOCK */
-	uint64_t side_offset; /* 0 if side data is not included and stays in the mapping */
+/* What begin_unit() knows of an entry before it has memory. */
+struct ring_plan {
+	struct io_extent extents[IO_PARTS_MAX];
+	uint64_t side_offsets[IO_PARTS_MAX]; /* of parts */
+	uint8_t of[IO_PARTS_MAX];            /* number of a part's extent, or READ_NONE */
 };
 
-/*
- * Includes side data that begins less than BLOCK behind the data. Nothing overflows: io_lookup()
- * has checked that all of it lies inside the file, which is mapped.
- */
-static struct extent extent_of(const struct packimg_sample *sample)
+static uint64_t io_extent_size(const struct io_extent *extent)
 {
-	struct extent extent = {
-		.begin = sample->data_offset / BLOCK * BLOCK,
-		.end = sample->data_offset + sample->data_size,
-	};
-	if (!sample->side || sample->side < sample->data)
-		return extent;
-	uint64_t distance = (uint64_t)(sample->side - sample->data);
-	if (distance >= sample->data_size + (uint64_t)BLOCK)
-		return extent;
-	extent.side_offset = sample->data_offset + distance;
-	/*
-	 * Extend the range only: it must contain the data, whatever the record says about side
-	 * data.
-	 */
-	if (extent.side_offset + sample->side_size > extent.end)
-		extent.end = extent.side_offset + sample->side_size;
-	return extent;
+	return (extent->end + TAIL - extent->begin + IO_BLOCK - 1) / IO_BLOCK * IO_BLOCK;
 }
 
-/* Starts reading one unit. Returns false if the buffer has no room yet. */
-static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
+/*
+ * Looks the parts up and chooses those to read, as long as they fit. Returns the number of reads.
+ */
+static uint32_t io_ring_plan(struct io *io, struct entry *entry, uint64_t index,
+			     struct ring_plan *ret_plan)
+{
+	const uint64_t most = io->ring->buffer_size / 4 < ENTRY_BYTES_MAX
+				      ? io->ring->buffer_size / 4
+				      : ENTRY_BYTES_MAX;
+	uint8_t merged[IO_PARTS_MAX];
+	uint32_t count = 0;
+	uint64_t size = 0; /* at most, once merged */
+	for (uint32_t p = 0; p < io_part_count(io); p++) {
+		struct packimg_sample *image = &entry->parts[p].image;
+		uint64_t *side_offset = &ret_plan->side_offsets[p];
+		ret_plan->of[p] = READ_NONE;
+		if (io_lookup(io, index, p, image) < 0)
+			continue;
+		const struct io_extent extent = io_extent_of(image, side_offset);
+		const uint64_t more = io_extent_size(&extent) + (count > 0 ? IO_GAP_MAX : 0);
+		/*
+		 * Side data elsewhere in the file is read from the mapping. If the dataset is not
+		 * mapped, copy the whole image instead.
+		 */
+		bool apart = image->side && *side_offset == 0 && !io->options.dataset->mapped;
+		entry->fd = io_ring_file_of(io, image->shard);
+		if (apart || entry->fd < 0 || more > most - size)
+			continue;
+		size += more;
+		ret_plan->of[p] = (uint8_t)count;
+		ret_plan->extents[count++] = extent;
+	}
+	count = io_extents_merge(ret_plan->extents, count, merged);
+	for (uint32_t p = 0; p < io_part_count(io); p++)
+		if (ret_plan->of[p] != READ_NONE)
+			ret_plan->of[p] = merged[ret_plan->of[p]];
+	return count;
+}
+
+/*
+ * Begins one unit; its reads still have to be submitted. Returns false if the buffer has no room
+ * yet.
+ */
+static bool begin_unit(struct io *io, uint64_t unit, uint64_t index)
 {
 	struct io_ring *ring = io->ring;
 	struct entry *entry = entry_of(ring, unit);
-	struct packimg_sample *sample = &entry->sample;
+	struct ring_plan plan;
 	entry->buffer_end = ring->used_end;
-	entry->got = 0;
 	entry->error = 0;
-	if (io_lookup(io, index, sample) < 0) {
-		/* the worker hits the same fault and reports it */
-		io_ring_settle(entry, unit, ENTRY_MAPPED);
-		return true;
-	}
-	struct extent extent = extent_of(sample);
-	uint64_t size = (extent.end + TAIL - extent.begin + BLOCK - 1) / BLOCK * BLOCK;
-	entry->fd = io_ring_file_of(io, sample->shard);
-	/*
-	 * Side data elsewhere in the file is read from the mapping. If the dataset is not mapped,
-	 * copy the whole sample instead.
-	 */
-	bool apart = sample->side && extent.side_offset == 0 && !io->options.dataset->mapped;
-	if (size > ring->buffer_size / 4 || size > ENTRY_BYTES_MAX || entry->fd < 0 || apart) {
-		io_ring_settle(entry, unit, ENTRY_MAPPED);
-		return true;
-	}
-	entry->memory = io_ring_take(ring, size, &entry->buffer_end);
-	if (!entry->memory)
-		return false;
-	entry->file_offset = extent.begin;
+	entry->read_count = entry->pending = io_ring_plan(io, entry, index, &plan);
+	uint64_t size = 0;
+	for (uint32_t i = 0; i < entry->read_count; i++)
+		size += io_extent_size(&plan.extents[i]);
 	entry->size = (uint32_t)size;
-	entry->needed = (uint32_t)(extent.end - extent.begin);
-	io_ring_relocate(entry, extent.side_offset);
-	io_ring_settle(entry, unit, ENTRY_READING);
-	io_ring_submit(ring, entry, unit);
+	if (size > 0)
+		entry->memory = io_ring_take(ring, size, &entry->buffer_end);
+	if (size > 0 && !entry->memory)
+		return false;
+	uint8_t *memory = entry->memory;
+	for (uint32_t i = 0; i < entry->read_count; i++) {
+		const struct io_extent *extent = &plan.extents[i];
+		entry->reads[i] = (struct ring_read){
+			.memory = memory,
+			.file_offset = extent->begin,
+			.size = (uint32_t)io_extent_size(extent),
+			.needed = (uint32_t)(extent->end - extent->begin),
+		};
+		memory += entry->reads[i].size;
+	}
+	for (uint32_t p = 0; p < io_part_count(io); p++) {
+		struct ring_part *part = &entry->parts[p];
+		part->read = plan.of[p];
+		if (part->read != READ_NONE)
+			io_ring_relocate(&part->image, &entry->reads[part->read],
+					 plan.side_offsets[p]);
+	}
+	ring->begun = size > 0;
+	ring->submitted = 0;
+	io_ring_settle(entry, unit, size > 0 ? ENTRY_READING : ENTRY_READY);
 	return true;
 }
 
-/* Unpoisons `size` bytes and their tail, limited to the needed part of the entry and its tail. */
-static void unpoison_read(const struct entry *entry, const uint8_t *bytes, uint64_t size)
+/* Unpoisons `size` bytes and their tail, limited to the needed part of the read and its tail. */
+static void unpoison_read(const struct ring_read *read, const uint8_t *bytes, uint64_t size)
 {
-	const uint8_t *end = entry->memory + entry->needed + TAIL;
-	if (bytes < entry->memory || bytes >= end)
+	const uint8_t *end = read->memory + read->needed + TAIL;
+	if (bytes < read->memory || bytes >= end)
 		return; /* the side data is in the mapping */
 	uint64_t room = (uint64_t)(end - bytes);
 	unpoison(bytes, size + TAIL < room ? size + TAIL : room);
 }
 
 /* Unpoisons what a worker may read of a ready entry: data and side data, each with its tail. */
-static void unpoison_entry(const struct entry *entry)
+static void io_ring_ready(const struct io *io, struct entry *entry)
 {
-	unpoison_read(entry, entry->sample.data, entry->sample.data_size);
-	unpoison_read(entry, entry->sample.side, entry->sample.side_size);
+	for (uint32_t p = 0; p < io_part_count(io); p++) {
+		struct ring_part *part = &entry->parts[p];
+		if (part->read != READ_NONE && entry->reads[part->read].unsuited)
+			part->read = READ_NONE;
+		if (part->read == READ_NONE)
+			continue;
+		unpoison_read(&entry->reads[part->read], part->image.data, part->image.data_size);
+		unpoison_read(&entry->reads[part->read], part->image.side, part->image.side_size);
+	}
 }
 
-static void finish_read(struct io_ring *ring, uint64_t unit, int result)
+static void finish_read(struct io *io, uint64_t unit, uint32_t number, int result)
 {
+	struct io_ring *ring = io->ring;
 	struct entry *entry = entry_of(ring, unit);
+	struct ring_read *read = &entry->reads[number];
 	ring->in_flight--;
 	if (result > 0)
-		entry->got += (uint32_t)result;
-	if (entry->got >= entry->needed) {
-		unpoison_entry(entry);
-		io_ring_settle(entry, unit, ENTRY_READY);
-	} else if (result == -EINTR || result == -EAGAIN ||
-		   (result > 0 && entry->got % BLOCK == 0)) {
-		io_ring_submit(ring, entry, unit);
-	} else if (result == -EINVAL || result > 0) {
-		io_ring_settle(entry, unit,
-			       ENTRY_MAPPED); /* the file system cannot read this way */
-	} else {
-		entry->error = result == 0 ? -ENODATA : result;
-		io_ring_settle(entry, unit, ENTRY_FAILED);
+		read->got += (uint32_t)result;
+	if (read->got < read->needed) {
+		if (result == -EINTR || result == -EAGAIN ||
+		    (result > 0 && read->got % IO_BLOCK == 0)) {
+			io_ring_submit(ring, unit, number);
+			return;
+		}
+		if (result == -EINVAL || result > 0)
+			read->unsuited = true;
+		else if (entry->error == 0)
+			entry->error = result == 0 ? -ENODATA : result;
 	}
+	/* The kernel still writes into the memory of the other reads. */
+	if (--entry->pending > 0)
+		return;
+	if (entry->error == 0)
+		io_ring_ready(io, entry);
+	io_ring_settle(entry, unit, entry->error == 0 ? ENTRY_READY : ENTRY_FAILED);
 }
 
 static void free_done(struct io_ring *ring)
@@ -385,6 +465,12 @@ static enum fill io_ring_fill(struct io *io)
 	struct io_ring *ring = io->ring;
 	while (ring->in_flight < io->options.queue_depth) {
 		uint64_t index;
+		if (ring->begun) {
+			io_ring_submit(ring, ring->next, ring->submitted++);
+			ring->begun = ring->submitted < entry_of(ring, ring->next)->read_count;
+			ring->next += !ring->begun;
+			continue;
+		}
 		if (ring->ended || ring->next >= io_target(io))
 			return FILL_LIMIT;
 		if (ring->next - ring->oldest >= ring->window)
@@ -398,10 +484,10 @@ static enum fill io_ring_fill(struct io *io)
 			struct entry *entry = entry_of(ring, ring->next);
 			entry->buffer_end = ring->used_end;
 			io_ring_settle(entry, ring->next, ENTRY_DONE);
-		} else if (!begin_read(io, ring->next, index)) {
+		} else if (!begin_unit(io, ring->next, index)) {
 			return FILL_FULL;
 		}
-		ring->next++;
+		ring->next += !ring->begun;
 	}
 	return FILL_PROGRESS;
 }
@@ -449,7 +535,7 @@ void *io_ring_main(void *argument)
 		uint64_t before = ring->next;
 		enum fill why = io_ring_fill(io);
 		if (ring->next != before)
-			wake_threads(ring); /* some may already be ENTRY_MAPPED */
+			wake_threads(ring); /* some may already be ready, without a read */
 		if (ring->in_flight == 0) {
 			wait_for_work(io, why);
 			continue;
@@ -459,10 +545,11 @@ void *io_ring_main(void *argument)
 			break;
 		struct io_uring_cqe *cqe;
 		while (io_uring_peek_cqe(&ring->uring, &cqe) == 0) {
-			uint64_t unit = cqe->user_data;
+			uint64_t unit = cqe->user_data >> READ_BITS;
+			uint32_t number = cqe->user_data & ((1 << READ_BITS) - 1);
 			int result = cqe->res;
 			io_uring_cqe_seen(&ring->uring, cqe);
-			finish_read(ring, unit, result);
+			finish_read(io, unit, number, result);
 		}
 		wake_threads(ring);
 	}
@@ -515,11 +602,11 @@ int io_ring_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sam
 	struct entry *entry = entry_of(io->ring, unit);
 	uint64_t tag = io_ring_await(io, entry, unit);
 	if (tag == tag_of(unit, ENTRY_READY)) {
-		*ret_sample = entry->sample;
+		if (entry->parts[0].read == READ_NONE)
+			return IO_MAPPED;
+		*ret_sample = entry->parts[0].image;
 		return IO_READ;
 	}
-	if (tag == tag_of(unit, ENTRY_MAPPED))
-		return IO_MAPPED;
 	if (tag == 0)
 		return -ECANCELED;
 	snprintf(error->text, sizeof(error->text), "sample %llu: %s", (unsigned long long)index,
@@ -527,11 +614,24 @@ int io_ring_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sam
 	return -EIO;
 }
 
+int io_ring_image(struct io *io, uint64_t unit, uint32_t image, struct packimg_sample *ret_image)
+{
+	const struct entry *entry = entry_of(io->ring, unit);
+	for (uint32_t i = 0; i < io->options.image_count; i++) {
+		const struct ring_part *part = &entry->parts[1 + i];
+		if (io->options.images[i] != image || part->read == READ_NONE)
+			continue;
+		*ret_image = part->image;
+		return IO_READ;
+	}
+	return IO_MAPPED;
+}
+
 void io_ring_done(struct io *io, uint64_t unit)
 {
 	struct entry *entry = entry_of(io->ring, unit);
 	/* poison before the thread can reuse the memory for another entry */
-	if (atomic_load(&entry->tag) == tag_of(unit, ENTRY_READY))
+	if (atomic_load(&entry->tag) == tag_of(unit, ENTRY_READY) && entry->size > 0)
 		poison(entry->memory, entry->size);
 	atomic_store(&entry->tag, tag_of(unit, ENTRY_DONE));
 	if (atomic_load(&io->asleep) &&
@@ -574,6 +674,11 @@ void *io_ring_main(void *argument)
 
 int io_ring_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sample *ret_sample,
 		struct packimg_error *error)
+{
+	return IO_MAPPED;
+}
+
+int io_ring_image(struct io *io, uint64_t unit, uint32_t image, struct packimg_sample *ret_image)
 {
 	return IO_MAPPED;
 }

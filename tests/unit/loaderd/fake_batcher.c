@@ -4,6 +4,8 @@
 #include "tests/unit/proto/fake_ring.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 struct dataset *own_dataset(const char *path)
 {
@@ -14,6 +16,22 @@ struct dataset *own_dataset(const char *path)
 	if (dataset_open(path, &fd, 1, true, &dataset, &error) < 0)
 		fail_msg("dataset_open: %s", error.text);
 	return dataset;
+}
+
+int opposite_file(const struct dataset *dataset)
+{
+	struct packimg_shard shard;
+	uint8_t block[4096];
+	int fd = memfd_create("opposite", MFD_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(packimg_shard(dataset->image, 0, &shard), 0);
+	for (uint64_t at = 0; at < shard.size; at += sizeof(block)) {
+		size_t size = shard.size - at < sizeof(block) ? shard.size - at : sizeof(block);
+		for (size_t i = 0; i < size; i++)
+			block[i] = (uint8_t)~shard.map[at + i];
+		assert_int_equal(pwrite(fd, block, size, (off_t)at), size);
+	}
+	return fd;
 }
 
 struct batcher *fake_batcher(struct batcher_options *options)

@@ -13,7 +13,6 @@
 #include "tests/unit/loaderd/fake_batcher.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <xxhash.h>
 
 enum { SAMPLES = 37, BATCH_SIZE = 8, EPOCHS = 3 };
@@ -58,22 +57,6 @@ static struct packimg_sample mapped_sample(uint64_t index)
 	struct packimg_sample sample;
 	assert_int_equal(packimg_sample(dataset->image, index, &sample), 0);
 	return sample;
-}
-
-/* Creates a file of the dataset's size with all bytes inverted. */
-static int opposite_file(void)
-{
-	const struct packimg_shard shard = shard_of_dataset();
-	uint8_t block[BLOCK];
-	int fd = memfd_create("opposite", MFD_CLOEXEC);
-	assert_true(fd >= 0);
-	for (uint64_t at = 0; at < shard.size; at += sizeof(block)) {
-		size_t size = shard.size - at < sizeof(block) ? shard.size - at : sizeof(block);
-		for (size_t i = 0; i < size; i++)
-			block[i] = (uint8_t)~shard.map[at + i];
-		assert_int_equal(pwrite(fd, block, size, (off_t)at), size);
-	}
-	return fd;
 }
 
 static struct io_options options_for(enum io_mode mode, uint64_t bytes, const int *direct)
@@ -204,7 +187,7 @@ TEST(reads_past_the_mapping)
 TEST(reads_the_descriptors_it_is_given)
 {
 	need_uring();
-	const int fd = opposite_file();
+	const int fd = opposite_file(dataset);
 	const struct io_options options = options_for(IO_URING, 8 << 20, &fd);
 	for_each(&options, check_inverted);
 	close(fd);
@@ -324,7 +307,7 @@ static void look_cut(int result, const struct packimg_sample *read, uint64_t ind
 TEST(tells_where_the_file_ends)
 {
 	need_uring();
-	const int fd = opposite_file();
+	const int fd = opposite_file(dataset);
 	const struct io_options options = options_for(IO_URING, 8 << 20, &fd);
 	const uint64_t end = mapped_sample(FIRST_CUT).data_offset / BLOCK * BLOCK;
 	assert_int_equal(ftruncate(fd, (off_t)end), 0);
