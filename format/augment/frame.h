@@ -87,15 +87,15 @@ void pipeline_fill_raster(const struct frame_raster *form, void *output, size_t 
 /* Meaning of a value's coordinates. */
 struct coordinates {
 	enum schema_role role;     /* SCHEMA_BOXES, SCHEMA_KEYPOINTS or SCHEMA_POLYGONS */
-	enum schema_format format; /* SCHEMA_XYXY, XYWH or CXCYWH; SCHEMA_XY or XYV */
+	enum schema_format format; /* SCHEMA_XYXY, XYWH, CXCYWH or CXCYWHR; SCHEMA_XY or XYV */
 	bool normalized;           /* fractions of the frame's width and height */
 	uint32_t value;            /* its bit among pipeline_values(); 0 if it is not named */
 };
 
 /* The boxes of a sample, by which random_iou_crop chooses. Memory of the caller's. */
 struct frame_boxes {
-	struct coordinates form;
-	const float *rows; /* as stored */
+	struct coordinates form; /* not CXCYWHR */
+	const float *rows;       /* as stored */
 	size_t count;
 	float *corners; /* room for four floats a box, which transforms use */
 };

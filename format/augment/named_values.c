@@ -178,8 +178,7 @@ int pipeline_find_boxes(const struct pipeline *pipeline, const struct schema *sc
 	}
 	const struct schema_value *boxes = &schema->values[number];
 
-	if (coordinates_row(&(struct coordinates){.role = boxes->role, .format = boxes->format}) ==
-	    0)
+	if (boxes->format == SCHEMA_CXCYWHR)
 		return refuse_step(error, crop->position,
 				   "random_iou_crop chooses by boxes xyxy, xywh or cxcywh, and "
 				   "\"%s\" has another format",

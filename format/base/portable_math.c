@@ -68,3 +68,26 @@ double portable_cos(double x)
 {
 	return sine(x, 1);
 }
+
+double portable_atan2(double y, double x)
+{
+	const double quarter_pi = 0x1.921fb54442d18p-1;
+	double high = fmax(fabs(x), fabs(y)), low = fmin(fabs(x), fabs(y));
+
+	if (high == 0)
+		return 0;
+	double t = low / high;
+	bool large = t > 0.5; /* then atan t = pi / 4 + atan((t - 1) / (t + 1)) */
+	double z = large ? (t - 1) / (t + 1) : t, square = z * z, sum = 0;
+
+	/* Taylor series on |z| <= 0.5: the term z^51 / 51 is below 1e-17. */
+	for (int i = 49; i > 0; i -= 2)
+		sum = 1.0 / i - sum * square;
+	double angle = (large ? quarter_pi : 0) + z * sum;
+
+	if (fabs(y) > fabs(x))
+		angle = 2 * quarter_pi - angle;
+	if (x < 0)
+		angle = 4 * quarter_pi - angle;
+	return y < 0 ? -angle : angle;
+}

@@ -279,12 +279,6 @@ static int set_frame(const struct pipeline *pipeline, const struct schema *schem
 						  (from->flags & SCHEMA_NORMALIZED) != 0,
 						  pipeline_value_bit(pipeline, from->name)};
 	bool moves = coordinates_row(&value->coordinates) > 0;
-	if (!moves && !schema_has_pixels(from))
-		return refuse_request(
-			refusal, EINVAL, "values",
-			"value \"%s\": its coordinates cannot follow the image through "
-			"the pipeline; leave it out",
-			from->name);
 	if (pipeline_check_frame(pipeline, moves, &error) < 0) {
 		refuse_request(refusal, EINVAL, "pipeline", "value \"%s\": %s", from->name,
 			       error.text);

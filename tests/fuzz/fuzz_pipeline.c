@@ -139,6 +139,7 @@ static void check_formats(const struct geometry *geometry, uint32_t width, uint3
 		{.role = SCHEMA_BOXES, .format = SCHEMA_XYXY, .value = 1},
 		{.role = SCHEMA_BOXES, .format = SCHEMA_XYWH, .value = 2},
 		{.role = SCHEMA_BOXES, .format = SCHEMA_CXCYWH, .normalized = true},
+		{.role = SCHEMA_BOXES, .format = SCHEMA_CXCYWHR},
 		{.role = SCHEMA_KEYPOINTS, .format = SCHEMA_XYV, .normalized = true},
 		{.role = SCHEMA_POLYGONS, .format = SCHEMA_XY},
 	};
@@ -146,7 +147,7 @@ static void check_formats(const struct geometry *geometry, uint32_t width, uint3
 					 1e-45F,   3.4e38F,   -3.4e38F,   NAN, 65535,
 					 INFINITY, -INFINITY, 16777217.0F};
 	enum { EXTREMES = sizeof(extremes) / sizeof(*extremes), ROWS = 3 * EXTREMES };
-	float rows[ROWS * 4];
+	float rows[ROWS * 5];
 	uint8_t keep[ROWS];
 
 	for (unsigned f = 0; f < sizeof(formats) / sizeof(*formats); f++) {

@@ -1,5 +1,6 @@
 #include "format/augment/apply/coordinates.h"
 #include "format/augment/apply/iou_crop.h"
+#include "format/augment/apply/rotated_box.h"
 
 #include <float.h>
 #include <math.h>
@@ -15,6 +16,8 @@ struct box {
 
 size_t coordinates_row(const struct coordinates *coordinates)
 {
+	if (coordinates->role == SCHEMA_BOXES && coordinates->format == SCHEMA_CXCYWHR)
+		return 5;
 	if (coordinates->role == SCHEMA_BOXES)
 		return coordinates->format >= SCHEMA_XYXY && coordinates->format <= SCHEMA_CXCYWH
 			       ? 4
@@ -258,6 +261,64 @@ static bool box_apply(const struct geometry *geometry, const struct frame *frame
 	return stays;
 }
 
+/* Reads a row. Returns true if the box had to be made empty. */
+static bool rotated_box_load(const struct frame *frame, const float *row,
+			     struct rotated_box *ret_box)
+{
+	struct rotated_box box = {(double)row[0] * frame->width, (double)row[1] * frame->height,
+				  (double)row[2] * frame->width, (double)row[3] * frame->height,
+				  row[4]};
+	bool negative = box.width < 0 || box.height < 0, finite = true;
+
+	for (int i = 0; i < 5; i++)
+		finite = finite && isfinite(row[i]);
+	if (!finite)
+		box = (struct rotated_box){0};
+	box.width = box.width < 0 ? 0 : box.width;
+	box.height = box.height < 0 ? 0 : box.height;
+	*ret_box = box;
+	return !finite || negative;
+}
+
+static void rotated_box_store(const struct frame *frame, const struct rotated_box *box, float *row)
+{
+	row[0] = (float)(box->x / frame->out_width);
+	row[1] = (float)(box->y / frame->out_height);
+	row[2] = (float)(box->width / frame->out_width);
+	row[3] = (float)(box->height / frame->out_height);
+	row[4] = (float)box->degrees;
+	for (int i = 0; i < 5; i++)
+		if (!isfinite(row[i])) {
+			memset(row, 0, 5 * sizeof(*row));
+			return;
+		}
+}
+
+/* Returns false if a step drops the box. */
+static bool rotated_box_apply(const struct geometry *geometry, const struct frame *frame,
+			      const struct coordinates *coordinates, float *row)
+{
+	struct rotated_box box;
+	bool changes = rotated_box_load(frame, row, &box), stays = true;
+
+	for (unsigned i = 0; i < geometry->step_count; i++) {
+		const struct geometry_step *step = &geometry->steps[i];
+
+		if (step->values && !(step->values & coordinates->value))
+			continue;
+		if (step->kind == GEOMETRY_STEP_SANITIZE) {
+			stays = stays && rotated_box_is_sane(step, &box);
+			continue;
+		}
+		rotated_box_step(geometry, step, &box);
+		changes = true;
+	}
+	/* A box that does not move keeps its bytes. */
+	if (changes)
+		rotated_box_store(frame, &box, row);
+	return stays;
+}
+
 static bool step_is_of_boxes(const struct geometry_step *step)
 {
 	return step->kind == GEOMETRY_STEP_CLAMP || step->kind == GEOMETRY_STEP_SANITIZE;
@@ -343,7 +404,9 @@ void coordinates_apply(const struct geometry *geometry, uint32_t width, uint32_t
 	for (size_t i = 0; i < count; i++, rows += row) {
 		bool stays = true;
 
-		if (coordinates->role == SCHEMA_BOXES)
+		if (coordinates->role == SCHEMA_BOXES && coordinates->format == SCHEMA_CXCYWHR)
+			stays = rotated_box_apply(geometry, &frame, coordinates, rows);
+		else if (coordinates->role == SCHEMA_BOXES)
 			stays = box_apply(geometry, &frame, coordinates, rows);
 		else
 			point_apply(geometry, &frame, coordinates, rows);

@@ -5,6 +5,8 @@
  * pads and warps clip boxes to the frame; a warped box becomes the smallest box around its corners.
  * random_iou_crop makes boxes whose centre it does not show four zeros, as RandomIoUCrop does.
  *
+ * rotated_box.h has what differs for rotated boxes, among it their arithmetic.
+ *
  * Arithmetic is in f32, in torchvision's order and without contraction, so every machine and
  * instruction set gives the same bytes. They equal torchvision's except for the last bits of warps,
  * and of xywh and cxcywh, which torchvision flips and shifts without a conversion. Pure functions;
@@ -12,8 +14,9 @@
  *
  * Coordinates come from files and may be anything. A box with a coordinate that is not finite, or
  * that overflows, becomes four zeros; one whose right or lower edge comes before the other becomes
- * empty there. sanitize_boxes drops both. It is torchvision's sanitize_bounding_boxes(), and
- * clamp_boxes is clamp_bounding_boxes(). frame.h has the type of a value.
+ * empty there, and so does a rotated box with a negative side. sanitize_boxes drops both. It is
+ * torchvision's sanitize_bounding_boxes(), and clamp_boxes is clamp_bounding_boxes(). frame.h has
+ * the type of a value.
  */
 #pragma once
 
@@ -33,8 +36,9 @@ void coordinates_apply(const struct geometry *geometry, uint32_t width, uint32_t
 		       uint8_t *keep);
 
 /*
- * Moves boxes of a sample of width x height pixels through the steps so far, and writes left, top,
- * right and bottom of those that no step drops to boxes->corners. Returns their number.
+ * Moves boxes of a sample of width x height pixels, which are not rotated, through the steps so
+ * far, and writes left, top, right and bottom of those that no step drops to boxes->corners.
+ * Returns their number.
  */
 size_t coordinates_corners(const struct geometry *geometry, uint32_t width, uint32_t height,
 			   const struct frame_boxes *boxes);

@@ -5,13 +5,18 @@
     venv/bin/python make.py build/tests/golden/frame_steps frame.bin [DRAWS] && zstd -19 --rm frame.bin
 
 frame_steps draws the steps of each sample, and this script runs torchvision's functions with them: DRAWS samples of random pipelines
-after those of the table. The file is little-endian: "FRMGOLD1", u32 cases, u32 boxes, u32 points; then per case
-- the input: u32 width, u32 height, u64 seed, u64 sample, u32 size of the pipeline's text, the text, boxes as xyxy (f32 x 4), points (f32 x 2);
+after those of the table. The file is little-endian: "FRMGOLD2", u32 cases, u32 boxes, u32 points; then per case
+- the input: u32 width, u32 height, u64 seed, u64 sample, u32 size of the pipeline's text, the text, boxes as xyxy (f32 x 4), points (f32 x 2),
+  rotated boxes (f32 x 5);
 - the result: u32 width, u32 height, the mask (u8), boxes as xyxy, xywh and cxcywh, points, one byte for each box (1 if
-  sanitize_bounding_boxes() keeps it), and one byte: 1 if a bilinearly resized raster of f32 follows (as u16, in steps of 1 / 64).
+  sanitize_bounding_boxes() keeps it); rotated boxes, and one byte for each (1 if all of it is inside the picture, 2 if a corner is on its
+  edge); and one byte: 1 if a bilinearly resized raster of f32 follows (as u16, in steps of 1 / 64).
 
 Pixel (x, y) of the input's mask and raster is (7 x + 13 y) mod 251. The committed file was made with torchvision 0.29.2 and torch 2.15.0 on
 x86-64.
+
+torchvision moves the rotated boxes in f64, because its f32 loses most digits in clamp_bounding_boxes(). sanitize_bounding_boxes() is not
+called for them, because it measures their sides by the wrong corners.
 """
 import random
 import struct
@@ -103,6 +108,20 @@ def draw_coordinates(draw, width, height):
 	return torch.tensor(boxes, dtype=torch.float32), torch.tensor(points, dtype=torch.float32)
 
 
+def draw_rotated(draw, boxes):
+	"""The boxes with a rotation: of any angle, and of those at which sines vanish."""
+	rotated = F.convert_bounding_box_format(boxes.clone(), tv_tensors.BoundingBoxFormat.XYXY, tv_tensors.BoundingBoxFormat.CXCYWH)
+	degrees = [draw.choice([draw.uniform(-180, 180), draw.uniform(-10, 10), draw.choice([0, 30, 90, -90, 180, 270])]) for _ in boxes]
+	return torch.cat([rotated, torch.tensor(degrees, dtype=torch.float32)[:, None]], dim=1)
+
+
+def inside(rotated, width, height):
+	corners = F.convert_bounding_box_format(rotated, tv_tensors.BoundingBoxFormat.CXCYWHR, tv_tensors.BoundingBoxFormat.XYXYXYXY)
+	most = torch.tensor([width, height] * 4)
+	least = torch.minimum(corners, most - corners).amin(dim=1)
+	return torch.where(least.abs() < 1e-3, 2, (least > 0).to(torch.int64)).to(torch.uint8)
+
+
 def drawn_steps(program, cases):
 	"""Runs frame_steps on cases (width, height, seed, sample, pipeline). Yields for each the finished sample's (width, height), and its steps."""
 	lines = "".join("%d %d %d %d %s\n" % case for case in cases)
@@ -142,22 +161,23 @@ def floats(tensor):
 
 
 def main():
-	draw = random.Random(1)
+	draw, rotations = random.Random(1), random.Random(2)
 	cases = [(text, warps, 64, 48, index, index) for index, (text, warps) in enumerate(TABLE)]
 	cases += [(text, warps, 61, 90, 100 + index, 5) for index, (text, warps) in enumerate(TABLE)]
 	for index in range(int(sys.argv[3]) if len(sys.argv) > 3 else 0):
 		cases.append((*random_case(draw), draw.randint(9, 99), draw.randint(9, 99), draw.randrange(2**32), index))
 	drawn = drawn_steps(sys.argv[1], [(width, height, seed, sample, text) for text, _, width, height, seed, sample in cases])
 	with open(sys.argv[2], "wb") as out:
-		out.write(b"FRMGOLD1" + struct.pack("<3I", len(cases), BOXES, POINTS))
+		out.write(b"FRMGOLD2" + struct.pack("<3I", len(cases), BOXES, POINTS))
 		for index, (text, warps, width, height, seed, sample) in enumerate(cases):
 			(out_width, out_height), steps = next(drawn)
 			boxes, points = draw_coordinates(draw, width, height)
+			rotated = draw_rotated(rotations, boxes)
 			x, y = numpy.meshgrid(numpy.arange(width), numpy.arange(height))
 			mask = tv_tensors.Mask(torch.from_numpy(((7 * x + 13 * y) % 251).astype(numpy.uint8)))
 			result = run(mask, steps, warps)
 			assert tuple(result.shape) == (out_height, out_width)
-			out.write(struct.pack("<2I2QI", width, height, seed, sample, len(text)) + text.encode() + floats(boxes) + floats(points))
+			out.write(struct.pack("<2I2QI", width, height, seed, sample, len(text)) + text.encode() + floats(boxes) + floats(points) + floats(rotated))
 			out.write(struct.pack("<2I", out_width, out_height) + result.contiguous().numpy().tobytes())
 			for form in FORMATS:
 				given = F.convert_bounding_box_format(boxes.clone(), tv_tensors.BoundingBoxFormat.XYXY, form)
@@ -169,6 +189,9 @@ def main():
 			keypoints = tv_tensors.KeyPoints(points.clone(), canvas_size=(height, width))
 			out.write(floats(run(keypoints, steps, warps).as_subclass(torch.Tensor)))
 			out.write(kept.to(torch.uint8).numpy().tobytes())
+			turned = tv_tensors.BoundingBoxes(rotated.to(torch.float64), format="CXCYWHR", canvas_size=(height, width))
+			turned = run(turned, steps, warps).as_subclass(torch.Tensor)
+			out.write(floats(turned) + inside(turned, out_width, out_height).numpy().tobytes())
 			has_depth = not warps and index % 6 == 0
 			out.write(bytes([has_depth]))
 			if has_depth:

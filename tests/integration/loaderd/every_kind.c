@@ -52,7 +52,8 @@ static const char schema_text[] = "image: image u8[h,w,3]\n"
 				  "number_f64: value f64 sparse\n"
 				  "text: text\n"
 				  "bytes: bytes sparse\n"
-				  "json: json\n";
+				  "json: json\n"
+				  "turned: boxes(image) f32[*,5] cxcywhr\n";
 
 const char *const every_kind_names[] = {
 	"right",      "twin",        "mask_u8",    "mask_u16",   "mask_i16",    "mask_i32",
@@ -61,7 +62,7 @@ const char *const every_kind_names[] = {
 	"points",     "outline",     "tags",       "list_u8",    "list_f16",    "list_f64",
 	"vector_f32", "vector_bf16", "vector_u64", "number_u8",  "number_u16",  "number_i16",
 	"number_i32", "number_i64",  "number_u64", "number_f16", "number_bf16", "number_f32",
-	"number_f64", "text",        "bytes",      "json",       "key",
+	"number_f64", "text",        "bytes",      "json",       "turned",      "key",
 };
 
 uint32_t every_kind_count(void)

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import html.parser
+import math
 import os
 import pathlib
 import re
@@ -356,17 +357,22 @@ class View(ViewCase):
         path = self.dir / "formats.pimg"
         formats = {"xyxy": [10, 4, 30, 12], "xywh": [10, 4, 20, 8], "cxcywh": [20, 8, 20, 8], "cxcywhr": [20, 8, 8, 20, 90]}
         schema = "image: image u8[h,w,3]\n" + "".join(f"{name}: boxes(image) f32[*,{len(box)}] {name}\n" for name, box in formats.items())
-        schema += "part: boxes(image) f32[4] xyxy normalized\nmany: keypoints(image) f32[*,2] xy"
+        schema += "turned: boxes(image) f32[5] cxcywhr normalized\npart: boxes(image) f32[4] xyxy normalized\nmany: keypoints(image) f32[*,2] xy"
         with loaderd.Writer(path, schema) as writer:
+            turned = [20 / WIDTH, 8 / HEIGHT, 10 / WIDTH, 4 / HEIGHT, 30]
             part = [10 / WIDTH, 4 / HEIGHT, 30 / WIDTH, 12 / HEIGHT]
-            writer.add({"image": image_of(0), "part": part, "many": [[1, 1]] * 3000, **{name: [box] for name, box in formats.items()}})
+            writer.add({"image": image_of(0), "part": part, "turned": turned, "many": [[1, 1]] * 3000, **{name: [box] for name, box in formats.items()}})
         panel, = self.page(path=path).figures[0]["panels"]
-        self.assertEqual(len(panel["polygons"]), 5)
+        self.assertEqual(len(panel["polygons"]), 6)
+        _, points = panel["polygons"].pop(4)
+        across, up = (5 * math.cos(math.pi / 6), 5 * math.sin(math.pi / 6)), (2 * math.sin(math.pi / 6), 2 * math.cos(math.pi / 6))
+        upper_right = (20 + across[0] - up[0], 8 - across[1] - up[1])
+        numpy.testing.assert_allclose(points[1], upper_right, atol=1e-4, err_msg="counterclockwise")
         for _, points in panel["polygons"]:
             numpy.testing.assert_allclose(sorted(points), [(10, 4), (10, 12), (30, 4), (30, 12)], atol=1e-4)
         page = self.page("--pipeline", "resize(20x24)", path=path)
-        self.assertEqual(len(page.figures[0]["panels"][1]["polygons"]), 4, "all but the rotated box")
-        self.assertIn("; 1005 more boxes, points or polygons are not drawn", page.source)
+        self.assertEqual(len(page.figures[0]["panels"][1]["polygons"]), 6)
+        self.assertIn("; 1006 more boxes, points or polygons are not drawn", page.source)
 
     def test_polygons_of_boxes_have_their_classes_and_go_with_them(self):
         path = self.dir / "objects.pimg"

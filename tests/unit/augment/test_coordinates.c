@@ -18,6 +18,7 @@ static unsigned long warped_pixels, differing_pixels;
 static uint32_t box_count, point_count; /* per case in the file */
 
 static const struct coordinates xyxy = {SCHEMA_BOXES, SCHEMA_XYXY, false};
+static const struct coordinates rotated_form = {SCHEMA_BOXES, SCHEMA_CXCYWHR, false};
 
 static void make_geometry(const char *text, uint32_t width, uint32_t height, uint64_t seed,
 			  uint64_t sample, struct geometry *geometry)
@@ -74,7 +75,7 @@ struct golden_case {
 	char text[PIPELINE_TEXT_MAX + sizeof(" sanitize_boxes")];
 	uint32_t width, height;
 	uint64_t seed, sample;
-	float boxes[ROWS_MAX * 4], points[ROWS_MAX * 2];
+	float boxes[ROWS_MAX * 4], points[ROWS_MAX * 2], rotated[ROWS_MAX * 5];
 };
 
 static void take_case(struct golden *golden, struct golden_case *given)
@@ -90,6 +91,7 @@ static void take_case(struct golden *golden, struct golden_case *given)
 	given->text[size] = '\0';
 	take_rows(golden, box_count * 4, given->boxes);
 	take_rows(golden, point_count * 2, given->points);
+	take_rows(golden, box_count * 5, given->rotated);
 }
 
 /*
@@ -177,6 +179,40 @@ static void compare_depth(struct golden *golden, const struct golden_case *given
 	free(depth);
 }
 
+/* Replaces angles that say the same as torchvision's by these. */
+static void accept_turns(float *rows, const float *expected, size_t count)
+{
+	for (size_t i = 4; i < 5 * count; i += 5)
+		if (fabs(remainder((double)rows[i] - (double)expected[i], 360)) < 1e-4)
+			rows[i] = expected[i];
+}
+
+/* The geometry ends with sanitize_boxes. */
+static double compare_rotated(struct golden *golden, struct golden_case *given,
+			      const struct geometry *geometry)
+{
+	float expected[ROWS_MAX * 5];
+	uint8_t keep[ROWS_MAX];
+
+	coordinates_apply(geometry, given->width, given->height, &rotated_form, given->rotated,
+			  box_count, keep);
+	take_rows(golden, box_count * 5, expected);
+	accept_turns(given->rotated, expected, box_count);
+	double max = compare_rows(given, "number of rotated boxes", given->rotated, expected,
+				  box_count * 5);
+	const uint8_t *inside = golden_take(golden, box_count);
+
+	for (uint32_t i = 0; i < box_count; i++) {
+		const float *row = expected + i * 5;
+		bool large = row[2] >= 1 && row[3] >= 1 && row[2] * row[3] >= 1;
+
+		if (inside[i] != 2 && keep[i] != (large && inside[i]))
+			fail_msg("'%s', seed %llu: rotated box %u", given->text,
+				 (unsigned long long)given->seed, i);
+	}
+	return max;
+}
+
 /* Converts boxes from xyxy, as torchvision's convert_bounding_box_format(). */
 static void convert(enum schema_format format, float *boxes, size_t count)
 {
@@ -195,7 +231,7 @@ TEST(masks_boxes_and_points_equal_torchvision)
 	struct golden golden = {.at = data, .end = data + size};
 	double max = 0;
 
-	assert_memory_equal(golden_take(&golden, 8), "FRMGOLD1", 8);
+	assert_memory_equal(golden_take(&golden, 8), "FRMGOLD2", 8);
 	uint32_t cases = (uint32_t)golden_take_number(&golden, 4);
 
 	box_count = (uint32_t)golden_take_number(&golden, 4);
@@ -235,6 +271,7 @@ TEST(masks_boxes_and_points_equal_torchvision)
 		max = fmax(max, compare_rows(&given, "coordinate of points", given.points, expected,
 					     point_count * 2));
 		assert_memory_equal(keep, golden_take(&golden, box_count), box_count);
+		max = fmax(max, compare_rotated(&golden, &given, &geometry));
 		if (golden_take_number(&golden, 1))
 			compare_depth(&golden, &given, &geometry);
 	}
@@ -457,6 +494,84 @@ TEST(clamped_boxes_lie_in_the_frame)
 		assert_true(fabsf(fractions[k] - ((const float[]){0, 0.5f, 0.7f, 1})[k]) < 1e-6f);
 }
 
+/* What follows from the definition, apart from torchvision: format/SPEC.md. */
+TEST(rotated_boxes_turn_with_the_picture)
+{
+	float flipped[] = {10, 20, 8, 4, 30}, turned[] = {10, 20, 8, 4, 0};
+	float fractions[] = {0.5f, 0.5f, 0.2f, 0.1f, 90}, cut[] = {0, 25, 10, 10, 90};
+	float still[] = {10, 20, 8, 4, 720}, gone[] = {-20, 25, 10, 10, 90};
+	const struct coordinates normalized = {SCHEMA_BOXES, SCHEMA_CXCYWHR, true};
+
+	run_step("hflip(p=1)", &rotated_form, flipped, 1, NULL);
+	assert_memory_equal(flipped, ((const float[]){50, 20, 8, 4, -30}), sizeof(flipped));
+	run_step("vflip(p=1)", &rotated_form, flipped, 1, NULL);
+	assert_memory_equal(flipped, ((const float[]){50, 30, 8, 4, 210}), sizeof(flipped));
+	/* Counterclockwise, like the angle of the step. */
+	run_step("random_rotation(20:20)", &rotated_form, turned, 1, NULL);
+	assert_true(fabsf(turned[4] - 20) < 1e-4f && fabsf(turned[2] - 8) < 1e-4f);
+	/* Sides are fractions of width and height before the rotation. */
+	run_step("resize(120x100)", &normalized, fractions, 1, NULL);
+	for (int k = 0; k < 5; k++)
+		assert_true(fabsf(fractions[k] - ((const float[]){0.5f, 0.5f, 0.2f, 0.1f, 90})[k]) <
+			    1e-4f);
+	run_step("clamp_boxes", &rotated_form, cut, 1, NULL);
+	for (int k = 0; k < 5; k++)
+		assert_true(fabsf(cut[k] - ((const float[]){2.5f, 25, 10, 5, 90})[k]) < 1e-4f);
+	run_step("sanitize_boxes", &rotated_form, still, 1, NULL);
+	assert_memory_equal(still, ((const float[]){10, 20, 8, 4, 720}), sizeof(still));
+	run_step("clamp_boxes", &rotated_form, gone, 1, NULL);
+	assert_memory_equal(gone, ((const float[]){0, 50, 0, 0, 0}), sizeof(gone));
+}
+
+/* torchvision's sanitize_bounding_boxes() drops the second, of 90 degrees. */
+TEST(rotated_boxes_are_sanitized_by_their_sides)
+{
+	float boxes[][5] = {
+		{30, 25, 20, 10, 0},    {30, 25, 20, 10, 90}, {30, 25, 20, 0.9f, 45},
+		{30, 25, 0.9f, 20, 45}, {7, 25, 12, 12, 0},   {7, 25, 12, 12, 45},
+		{30, 6, 8, 30, 90},     {NAN, 25, 20, 10, 0}, {30, 25, -20, 10, 0},
+	};
+	enum { COUNT = sizeof(boxes) / sizeof(*boxes) };
+	const uint8_t expected[COUNT] = {1, 1, 0, 0, 1, 0, 1, 0, 0};
+	uint8_t keep[COUNT];
+
+	run_step("sanitize_boxes", &rotated_form, boxes[0], COUNT, keep);
+	assert_memory_equal(keep, expected, COUNT);
+	run_step("sanitize_boxes(min_area=201)", &rotated_form, boxes[0], 1, keep);
+	assert_int_equal(keep[0], 0);
+}
+
+/* Rotated boxes of any bytes stay finite, with sides that are not negative. */
+TEST(impossible_rotated_boxes_become_empty)
+{
+	static const float extremes[] = {0,      -0.0f, 1,     -1,       30,        1e-45f, 3e38f,
+					 -3e38f, NAN,   65535, INFINITY, -INFINITY, 90};
+	static const char *const texts[] = {
+		"pad(3)",
+		"resize(300x20)",
+		"random_rotation(20)",
+		"hflip(1) vflip(1)",
+		"center_crop(20) clamp_boxes",
+		"resize(4096x4096) random_affine(10, scale=2:2, shear=30)"};
+	enum { EXTREMES = sizeof(extremes) / sizeof(*extremes), COUNT = 400 };
+	struct random_stream random;
+
+	random_init(&random, 9, 0, 0, RANDOM_AUGMENT);
+	for (unsigned t = 0; t < 2 * sizeof(texts) / sizeof(*texts); t++) {
+		const struct coordinates form = {SCHEMA_BOXES, SCHEMA_CXCYWHR, t % 2};
+		static float rows[COUNT][5];
+
+		for (unsigned i = 0; i < COUNT * 5; i++)
+			rows[i / 5][i % 5] = extremes[random_below(&random, EXTREMES)];
+		run_step(texts[t / 2], &form, rows[0], COUNT, NULL);
+		for (unsigned i = 0; i < COUNT; i++) {
+			for (int k = 0; k < 5; k++)
+				assert_true(isfinite(rows[i][k]));
+			assert_true(rows[i][2] >= 0 && rows[i][3] >= 0);
+		}
+	}
+}
+
 /* Named steps for boxes act only on the values named. */
 TEST(named_steps_are_for_their_boxes)
 {
@@ -509,8 +624,7 @@ TEST(points_keep_what_is_theirs)
 	assert_memory_equal(box, ((const float[]){0, 0.5f, 1, 1}), sizeof(box));
 	assert_int_equal(coordinates_row(&xyv), 3);
 	assert_int_equal(coordinates_row(&xyxy), 4);
-	assert_int_equal(
-		coordinates_row(&(struct coordinates){SCHEMA_BOXES, SCHEMA_CXCYWHR, false}), 0);
+	assert_int_equal(coordinates_row(&rotated_form), 5);
 	assert_int_equal(coordinates_row(&(struct coordinates){SCHEMA_CLASS, SCHEMA_XY, false}), 0);
 }
 

@@ -99,8 +99,9 @@ struct coordinate_rows {
 	bool moved; /* moved by a pipeline, which makes boxes outside its result empty */
 };
 
-static int add_corners(struct shapes *shapes, const struct coordinate_rows *rows,
-		       const double centre[2], const double half[2], double degrees)
+/* In pixels. degrees: counterclockwise. */
+static int add_corners(struct shapes *shapes, const double centre[2], const double half[2],
+		       double degrees)
 {
 	static const double signs[4][2] = {{-1, -1}, {1, -1}, {1, 1}, {-1, 1}};
 	double angle = degrees * acos(-1) / 180, c = cos(angle), s = sin(angle);
@@ -109,8 +110,7 @@ static int add_corners(struct shapes *shapes, const struct coordinate_rows *rows
 	for (unsigned i = 0; !r && i < 4; i++) {
 		double x = signs[i][0] * half[0], y = signs[i][1] * half[1];
 
-		r = add_point(shapes, (centre[0] + x * c - y * s) * rows->scale[0],
-			      (centre[1] + x * s + y * c) * rows->scale[1]);
+		r = add_point(shapes, centre[0] + x * c + y * s, centre[1] - x * s + y * c);
 	}
 	return r;
 }
@@ -131,8 +131,10 @@ static int add_box(struct shapes *shapes, const struct coordinate_rows *rows, co
 			half[i] = ((double)box[2 + i] - box[i]) / 2;
 		if (rows->value->format == SCHEMA_XYXY || rows->value->format == SCHEMA_XYWH)
 			centre[i] += half[i];
+		centre[i] *= rows->scale[i];
+		half[i] *= rows->scale[i];
 	}
-	return add_corners(shapes, rows, centre, half,
+	return add_corners(shapes, centre, half,
 			   rows->value->format == SCHEMA_CXCYWHR ? box[4] : 0);
 }
 
@@ -225,7 +227,7 @@ static int add_polygons(struct shapes *shapes, struct coordinate_rows *rows, boo
 
 /*
  * Moves the rows through the pipeline. keep (may be NULL): one byte per row, set to 0 for boxes
- * that the pipeline drops. Returns a positive value if it cannot move such a value.
+ * that the pipeline drops.
  */
 static int move_rows(struct shapes *shapes, const struct shapes_source *source,
 		     const struct schema_value *value, uint8_t *keep, struct packimg_error *error)
@@ -235,8 +237,6 @@ static int move_rows(struct shapes *shapes, const struct shapes_source *source,
 						pipeline_value_bit(source->pipeline, value->name)};
 	size_t row = coordinates_row(&coordinates);
 
-	if (row == 0)
-		return 1;
 	return pipeline_apply_coordinates(source->pipeline, source->scratch, source->sample->index,
 					  source->sample->width, source->sample->height,
 					  &coordinates, source->seed, source->epoch,
