@@ -25,25 +25,67 @@ static bool jitter_acts(const struct transform *transform, unsigned which)
 	return transform->jitter[which][0] != neutral || transform->jitter[which][1] != neutral;
 }
 
+static const enum effect_kind jitter_kinds[TRANSFORM_JITTERS] = {EFFECT_BRIGHTNESS, EFFECT_CONTRAST,
+								 EFFECT_SATURATION, EFFECT_HUE};
+
+/* Draws a permutation of the numbers below count. */
+static void draw_order(struct random_stream *random, unsigned count, unsigned *ret_order)
+{
+	for (unsigned i = 0; i < count; i++)
+		ret_order[i] = i;
+	for (unsigned i = count - 1; i > 0; i--) {
+		unsigned j = random_below(random, i + 1), kept = ret_order[i];
+
+		ret_order[i] = ret_order[j];
+		ret_order[j] = kept;
+	}
+}
+
 /* torchvision's ColorJitter: draws an order, then a factor for each operation. */
 static void draw_jitter(const struct transform *transform, const struct drawing *to)
 {
-	static const enum effect_kind kinds[TRANSFORM_JITTERS] = {
-		EFFECT_BRIGHTNESS, EFFECT_CONTRAST, EFFECT_SATURATION, EFFECT_HUE};
-	unsigned order[TRANSFORM_JITTERS] = {0, 1, 2, 3};
+	unsigned order[TRANSFORM_JITTERS];
 	double factors[TRANSFORM_JITTERS];
 
-	for (unsigned i = TRANSFORM_JITTERS - 1; i > 0; i--) {
-		unsigned j = random_below(to->random, i + 1), kept = order[i];
-
-		order[i] = order[j];
-		order[j] = kept;
-	}
+	draw_order(to->random, TRANSFORM_JITTERS, order);
 	for (unsigned i = 0; i < TRANSFORM_JITTERS; i++)
 		factors[i] = uniform(to->random, transform->jitter[i]);
 	for (unsigned i = 0; i < TRANSFORM_JITTERS; i++)
 		if (jitter_acts(transform, order[i]))
-			draw_append(to->list, kinds[order[i]])->factor = factors[order[i]];
+			draw_append(to->list, jitter_kinds[order[i]])->factor = factors[order[i]];
+}
+
+/*
+ * torchvision's RandomPhotometricDistort: whether each operation acts, and its factor; the place of
+ * contrast, the second or the last; whether the channels change, and their order.
+ */
+static void draw_distortion(const struct transform *transform, const struct drawing *to)
+{
+	static const unsigned early[] = {TRANSFORM_JITTER_BRIGHTNESS, TRANSFORM_JITTER_CONTRAST,
+					 TRANSFORM_JITTER_SATURATION, TRANSFORM_JITTER_HUE};
+	static const unsigned late[] = {TRANSFORM_JITTER_BRIGHTNESS, TRANSFORM_JITTER_SATURATION,
+					TRANSFORM_JITTER_HUE, TRANSFORM_JITTER_CONTRAST};
+	double factors[TRANSFORM_JITTERS];
+	bool acts[TRANSFORM_JITTERS];
+	unsigned channels[3];
+
+	for (unsigned i = 0; i < TRANSFORM_JITTERS; i++) {
+		acts[i] = (double)random_float(to->random) < transform->each;
+		if (acts[i])
+			factors[i] = uniform(to->random, transform->jitter[i]);
+	}
+	const unsigned *order = random_float(to->random) < 0.5f ? early : late;
+
+	for (unsigned i = 0; i < TRANSFORM_JITTERS; i++)
+		if (acts[order[i]])
+			draw_append(to->list, jitter_kinds[order[i]])->factor = factors[order[i]];
+	if ((double)random_float(to->random) >= transform->each)
+		return;
+	draw_order(to->random, 3, channels);
+	struct effect *effect = draw_append(to->list, EFFECT_PERMUTE);
+
+	for (unsigned c = 0; c < 3; c++)
+		effect->channels[c] = (uint8_t)channels[c];
 }
 
 static void draw_warp(const struct transform *transform, const struct drawing *to)
@@ -135,6 +177,8 @@ unsigned draw_effects_max(const struct transform *transform)
 {
 	if (transform->kind >= TRANSFORM_RAND_AUGMENT)
 		return policy_effects_max(transform);
+	if (transform->kind == TRANSFORM_PHOTOMETRIC_DISTORT)
+		return TRANSFORM_JITTERS + 1;
 	if (transform->kind != TRANSFORM_COLOR_JITTER)
 		return 1;
 	unsigned max = 0;

@@ -41,6 +41,8 @@ static const struct {
 	{"autocontrast", "random_autocontrast"},
 	{"equalize", "random_equalize"},
 	{"jitter", "color_jitter"},
+	{"photometricdistort", "random_photometric_distort"},
+	{"photometricdistortion", "random_photometric_distort"},
 	{"sharpness", "random_adjust_sharpness"},
 	{"adjustsharpness", "random_adjust_sharpness"},
 	{"blur", "gaussian_blur"},

@@ -33,6 +33,9 @@
 #define PARAM_SIZE     {"size", VALUE_SIZE, .required = true}
 #define PARAM_RATIO(low, high)                                                                     \
 	{"ratio", VALUE_RANGE, 0.01, 100, .otherwise = {low, high}, INTO(ratio)}
+#define PARAM_FACTOR(key, which, low, high, from, to)                                              \
+	{key, VALUE_RANGE, low, high, .otherwise = {from, to},                                     \
+	 INTO(jitter[TRANSFORM_JITTER_##which])}
 #define PARAM_HOW(usual)                                                                           \
 	{"interpolation", VALUE_WORD, .words = "nearest|bilinear", .otherwise = {usual},           \
 	 INTO(warp.bilinear)}
@@ -121,6 +124,15 @@
 	  set_jitter, draw_jitter,                                                                 \
 	  {"brightness", VALUE_SPREAD, 0, 1000}, {"contrast", VALUE_SPREAD, 0, 1000},              \
 	  {"saturation", VALUE_SPREAD, 0, 1000}, {"hue", VALUE_SPREAD, -0.5, 0.5}, PARAM_P(1))     \
+	X(PHOTOMETRIC_DISTORT, STAYS, "random_photometric_distort",                                \
+	  "Changes brightness, contrast, saturation and hue and permutes the channels, each with " \
+	  "probability p.",                                                                        \
+	  NULL, draw_distortion,                                                                   \
+	  PARAM_FACTOR("brightness", BRIGHTNESS, 0, 1000, 0.875, 1.125),                           \
+	  PARAM_FACTOR("contrast", CONTRAST, 0, 1000, 0.5, 1.5),                                   \
+	  PARAM_FACTOR("saturation", SATURATION, 0, 1000, 0.5, 1.5),                               \
+	  PARAM_FACTOR("hue", HUE, -0.5, 0.5, -0.05, 0.05),                                        \
+	  {"p", VALUE_NUMBER, 0, 1, .otherwise = {0.5}, INTO(each)})                               \
 	EFFECT                                                                                     \
 	X(BLUR, STAYS, "gaussian_blur",                                                            \
 	  "Blurs with probability p; sigma, in pixels, is fixed or drawn from a range.",           \

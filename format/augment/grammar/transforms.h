@@ -27,7 +27,7 @@ enum transform_kind {
 	TRANSFORM_FORM_COUNT = TRANSFORM_FILL, /* settings of named values come last */
 };
 
-/* Parameters of color_jitter, in the order of its arguments. */
+/* Parameters of color_jitter and random_photometric_distort, in the order of the arguments. */
 enum transform_jitter {
 	TRANSFORM_JITTER_BRIGHTNESS,
 	TRANSFORM_JITTER_CONTRAST,
@@ -91,6 +91,7 @@ struct transform {
 	double ratio[2];     /* aspect ratio, width : height */
 	double ratio_log[2]; /* natural logarithm of ratio */
 	double probability;
+	double each;     /* random_photometric_distort: probability of each change */
 	bool alternate;  /* hflip, vflip: alternate between epochs */
 	bool reflect;    /* pad, random_crop: mirror the picture instead of filling */
 	uint32_t pad[2]; /* x, y; cutout: width and height of the hole */

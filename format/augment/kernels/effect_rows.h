@@ -41,6 +41,7 @@
 	X(CONTRAST, TABLE(contrast), DEFERS)      /* factor */                                     \
 	X(SATURATION, PIXELS(saturation), DEFERS) /* factor */                                     \
 	X(HUE, PIXELS(hue), DEFERS) /* factor: turns of the colour circle, -0.5 .. 0.5 */          \
+	X(PERMUTE, PIXELS(permute), STAYS) /* the channels */                                      \
 	X(BLUR, PIXELS(blur), STAYS)                                                               \
 	X(WARP, PIXELS(warp), STAYS)                                                               \
 	X(ERASE, PIXELS(erase), DEFERS)                                                            \

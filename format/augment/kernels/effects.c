@@ -291,6 +291,22 @@ static int effects_hue(struct effects *effects, const struct effect *effect)
 	return 0;
 }
 
+static int effects_permute(struct effects *effects, const struct effect *effect)
+{
+	const unsigned red = 8 * effect->channels[0], green = 8 * effect->channels[1];
+	const unsigned blue = 8 * effect->channels[2];
+	uint32_t *pixels = effects_picture(effects);
+	size_t count = pixel_count(effects);
+
+	for (size_t i = 0; i < count; i++) {
+		uint32_t pixel = pixels[i];
+
+		pixels[i] = (pixel >> red & 0xff) | (pixel >> green & 0xff) << 8 |
+			    (pixel >> blue & 0xff) << 16;
+	}
+	return 0;
+}
+
 static int effects_grayscale(struct effects *effects, const struct effect *effect)
 {
 	effects->kernels->grayscale(effects_picture(effects), pixel_count(effects));

@@ -56,6 +56,7 @@ struct effect {
 	union {
 		double factor; /* factor, or the only number of the transform */
 		float weight;
+		uint8_t channels[3]; /* permute: which one each channel of the result is */
 		struct effect_gauss gauss;
 		struct effect_warp warp;
 		struct erase erase;

@@ -7,13 +7,18 @@ The file is little-endian: "AUGGOLD1", u32 images, u32 cases; per image u32 widt
 u32 size of a text, the text, and the RGB bytes of the result. The text is a name and its numbers, separated by spaces; the
 functions that yield it give their meaning. The committed file was made with torchvision 0.29.2 and torch 2.15.0 on x86-64.
 """
+import pathlib
 import struct
 import sys
+from unittest import mock
 
 import numpy
 import torch
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "frame"))
+from make_boxes import Stream  # noqa: E402
 
 SIZES = [(64, 48), (64, 48), (33, 25), (64, 48), (5, 3), (32, 32)]
 
@@ -144,13 +149,36 @@ def mix_cases():
 		yield "mix " + " ".join(str(number) for number in numbers), lambda t, own=own, chains=chains: mix(t, own, chains)
 
 
+def distort(tensor, seed):
+	"""random_photometric_distort, which draws from the stream of sample 0 in place of torch."""
+	stream = Stream(seed, 0)
+	stream.u32()  # whether the step acts, which it always does
+
+	def order(count):
+		drawn = list(range(count))
+		for i in range(count - 1, 0, -1):
+			other = int(stream.randint(0, i + 1, (1,)))
+			drawn[i], drawn[other] = drawn[other], drawn[i]
+		return torch.tensor(drawn)
+
+	with mock.patch("torch.rand", lambda shape: stream.rand(1) if shape == 1 else stream.rand(1)[0]), mock.patch("torch.randperm", order), mock.patch.object(
+		v2.ColorJitter, "_generate_value", lambda low, high: low + (high - low) * float(stream.rand(1))):
+		return v2.RandomPhotometricDistort()(tensor)
+
+
+def distort_cases():
+	"""distort: the seed"""
+	for seed in range(8):
+		yield f"distort {seed}", lambda t, seed=seed: distort(t, seed)
+
+
 def main():
 	noise = numpy.random.default_rng(1)
 	images = [make_image(kind, *size, noise) for kind, size in enumerate(SIZES)]
 	cases = []
 	for index, image in enumerate(images):
 		tensor = torch.from_numpy(image).permute(2, 0, 1).contiguous()
-		for number, (text, call) in enumerate([*point_cases(), *place_cases(), *policy_cases(), *mix_cases()]):
+		for number, (text, call) in enumerate([*point_cases(), *place_cases(), *policy_cases(), *mix_cases(), *distort_cases()]):
 			once = text.startswith("policy")
 			if number % 4 == index if once and index < 4 else index == 0 or text.startswith("mix") or (number + index) % (8 if once else 3) == 0 and (index != 4 or not text.startswith("blur")):
 				cases.append((index, text, call(tensor)))

@@ -240,6 +240,62 @@ TEST(jitter_is_uniform)
 	assert_int_equal(list.effects[0].kind, EFFECT_HUE);
 }
 
+/* Whether each change acts, the place of contrast, the factors and the order of the channels. */
+TEST(distortion_is_uniform)
+{
+	static const double limits[4][2] = {{0.875, 1.125}, {0.5, 1.5}, {0.5, 1.5}, {-0.05, 0.05}};
+	enum { SAMPLES = 8000, BINS = 8 };
+	unsigned acts[5] = {0}, bins[4][BINS] = {{0}}, orders[6] = {0}, late = 0, order_count = 0;
+	unsigned codes[6], both = 0;
+	struct effect_list list;
+
+	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
+		int contrast = -1, hue = -1;
+
+		stats_draw("random_photometric_distort", sample, &list);
+		for (int i = 0; i < (int)list.count; i++) {
+			const struct effect *effect = &list.effects[i];
+			unsigned which = (unsigned)effect->kind - EFFECT_BRIGHTNESS;
+
+			contrast = effect->kind == EFFECT_CONTRAST ? i : contrast;
+			hue = effect->kind == EFFECT_HUE ? i : hue;
+			if (effect->kind == EFFECT_PERMUTE) {
+				const uint8_t *to = effect->channels;
+				unsigned code = to[0] * 16u + to[1] * 4u + to[2], at = 0;
+
+				assert_int_equal(i, (int)list.count - 1);
+				while (at < order_count && codes[at] != code)
+					at++;
+				assert_true(at < 6);
+				codes[at] = code;
+				order_count += at == order_count;
+				orders[at]++;
+				acts[4]++;
+				continue;
+			}
+			double at = (effect->factor - limits[which][0]) /
+				    (limits[which][1] - limits[which][0]);
+
+			assert_true(which < 4 && at >= 0 && at < 1);
+			bins[which][(unsigned)(at * BINS)]++;
+			acts[which]++;
+		}
+		both += contrast >= 0 && hue >= 0;
+		late += contrast >= 0 && hue >= 0 && contrast > hue;
+	}
+	for (int i = 0; i < 4; i++)
+		stats_expect_uniform(bins[i], BINS);
+	stats_expect_uniform(orders, 6);
+	stats_expect_uniform((unsigned[]){late, both - late}, 2);
+	for (int i = 0; i < 5; i++)
+		stats_expect_uniform((unsigned[]){acts[i], SAMPLES - acts[i]}, 2);
+	stats_draw("random_photometric_distort(p=0)", 0, &list);
+	assert_int_equal(list.count, 0);
+	stats_draw("random_photometric_distort(2:2, hue=0.5:0.5, p=1)", 0, &list);
+	assert_int_equal(list.count, 5);
+	assert_true(list.effects[0].kind == EFFECT_BRIGHTNESS && list.effects[0].factor == 2);
+}
+
 /*
  * Counts the pixels in which the erased sample differs from the plain one, and checks that they
  * form a rectangle of the fill value.

@@ -3,10 +3,12 @@
  * which describes the format. Runs every case with every instruction set; results must be bit-exact
  * except for the listed tolerances.
  */
+#include "format/augment/apply/geometry.h"
 #include "format/augment/grammar/policy.h"
 #include "format/augment/grammar/warp.h"
 #include "format/augment/kernels/effects.h"
 #include "tests/test.h"
+#include "tests/unit/augment/golden_file.h"
 
 #include <math.h>
 #include <zstd.h>
@@ -187,6 +189,20 @@ static void make_mix(const double *v, const struct image *image, struct effect_l
 	list->effects[list->count++] = (struct effect){.kind = EFFECT_MIX_END};
 }
 
+/* Draws the effects of a pipeline for sample 0. */
+static void draw_list(const char *text, uint64_t seed, const struct image *image,
+		      struct effect_list *list)
+{
+	struct pipeline *pipeline = golden_pipeline(text);
+	static struct geometry geometry;
+
+	assert_int_equal(geometry_make(pipeline, image->width, image->height, seed, 0, 0, NULL,
+				       &geometry, NULL),
+			 0);
+	*list = geometry.effects;
+	pipeline_free(pipeline);
+}
+
 /* Makes the effects of a case. */
 static void make_list(const struct parsed_case *requested, const struct image *image,
 		      struct effect_list *list)
@@ -201,6 +217,10 @@ static void make_list(const struct parsed_case *requested, const struct image *i
 	}
 	if (strcmp(requested->name, "mix") == 0) {
 		make_mix(v, image, list);
+		return;
+	}
+	if (strcmp(requested->name, "distort") == 0) {
+		draw_list("random_photometric_distort", (uint64_t)v[0], image, list);
 		return;
 	}
 	list->count = 1;

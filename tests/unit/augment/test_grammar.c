@@ -233,6 +233,10 @@ TEST(errors_say_where)
 	expect_error("color_jitter(hue=-0.1)", -EINVAL, 17,
 		     "give a positive number, or a range such as -0.1:0.1");
 	expect_error("color_jitter(contrast=1.2:0.8)", -EINVAL, 22, "from low to high");
+	expect_error("random_photometric_distort(0.4)", -EINVAL, 30,
+		     "':' and the upper end of brightness");
+	expect_error("random_photometric_distort(hue=0:0.6)", -EINVAL, 33,
+		     "hue is from -0.5 to 0.5");
 	expect_error("random_posterize(4.5)", -EINVAL, 17, "bits is a whole number, not 4.5");
 	expect_error("random_posterize(9)", -EINVAL, 17, "bits is from 0 to 8");
 	expect_error("random_solarize", -EINVAL, 0, "needs its argument threshold");
@@ -332,6 +336,10 @@ TEST(misspelt_names_are_guessed)
 	expect_error("rezise(3)", -EINVAL, 0, "did you mean 'resize'?");
 	expect_error("normalise(imagenet)", -EINVAL, 0, "did you mean 'normalize'?");
 	expect_error("ColorJitter(0.4)", -EINVAL, 0, "did you mean 'color_jitter'?");
+	expect_error("RandomPhotometricDistort", -EINVAL, 0,
+		     "did you mean 'random_photometric_distort'?");
+	expect_error("PhotoMetricDistortion()", -EINVAL, 0,
+		     "did you mean 'random_photometric_distort'?");
 	expect_error("colour_jitter(0.4)", -EINVAL, 0, "did you mean 'color_jitter'?");
 	expect_error("grayscale", -EINVAL, 0, "did you mean 'random_grayscale'?");
 	expect_error("deform(1)", -EINVAL, 0, "expected one of random_resized_crop, resize");
