@@ -13,7 +13,7 @@ enum {
 	MEMORY_MAX = 64 << 20,
 	PIXELS_MAX = 1 << 16,
 	QUEUE_DEPTH = 4,
-	/* a quarter of the buffer holds the largest sample with its side data */
+	/* a quarter of the buffer holds the largest image with its side data */
 	BUFFER_BYTES = 4 * (2 * OVERLAPS_BYTES_MAX + 2 * 4096),
 };
 
@@ -77,6 +77,18 @@ static void make_sample(struct dataset *dataset, uint64_t index, const struct pa
 		(void)packimg_decode(decoder, &sample, &region, 0, 0, &pixels, &error);
 }
 
+/* Same steps as put_picture() in loaderd/batch/values.c. */
+static void make_images(struct io *io, struct dataset *dataset, uint64_t unit, uint64_t index,
+			struct io_buffer *buffer)
+{
+	struct packimg_sample image;
+	struct packimg_error error;
+
+	for (uint32_t i = 0; i < packimg_image_count(dataset->image); i++)
+		if (io_get_image(io, unit, index, i, buffer, &image, &error) == 0)
+			(void)dataset_verify_image(dataset, &image, i, &error);
+}
+
 static unsigned feed(struct dataset *dataset, enum io_mode mode)
 {
 	struct io_options options = {
@@ -89,13 +101,16 @@ static unsigned feed(struct dataset *dataset, enum io_mode mode)
 		.mode = mode,
 		.bytes = BUFFER_BYTES,
 		.queue_depth = QUEUE_DEPTH,
+		.image_count = packimg_image_count(dataset->image),
 	};
 	unsigned read = 0;
 	uint64_t index;
-	struct io_buffer buffer = {0};
+	struct io_buffer buffer = {0}, image_buffer = {0};
 	struct io *io;
 	int place;
 
+	for (uint8_t i = 0; i < options.image_count; i++)
+		options.images[i] = i;
 	if (order_init(&options.walk.order) < 0 || io_new(&options, &io) < 0)
 		return 0;
 	struct order_walk walk = options.walk;
@@ -107,13 +122,16 @@ static unsigned feed(struct dataset *dataset, enum io_mode mode)
 		if (place == 0)
 			continue;
 		int r = io_get(io, unit, index, &buffer, &sample, &error);
-		if (r >= 0)
+		if (r >= 0) {
 			make_sample(dataset, index, r == IO_READ ? &sample : NULL);
+			make_images(io, dataset, unit, index, &image_buffer);
+		}
 		read += r == IO_READ;
 		io_done(io, unit);
 	}
 	io_free(io);
 	io_buffer_deinit(&buffer);
+	io_buffer_deinit(&image_buffer);
 	return read;
 }
 
