@@ -5,10 +5,12 @@
  * epoch, sample and copy, with an undisturbed feed. LOADERD_TEST_LONG=1 combines all settings with
  * all orders of world sizes.
  */
+#include "format/packimg.h"
 #include "tests/integration/loaderd/every_kind.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/test.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <xxhash.h>
 
@@ -471,6 +473,38 @@ TEST(all_settings_and_orders_of_world_sizes)
 		current = k % 7 % DELIVERIES;
 		resume_twice(fixture, settings, repeats, at, 2 + k % 3);
 	}
+}
+
+TEST(damaged_images_make_bad_samples_where_they_are_delivered)
+{
+	static const char *const one[] = {"mask_u8", "right"};
+	struct packimg_sample right;
+	struct packimg *dataset;
+	char damaged[PATH_MAX];
+	snprintf(damaged, sizeof(damaged), "%s/damaged.pimg", folder);
+	every_kind_write(damaged);
+	assert_int_equal(packimg_open(damaged, &dataset, NULL), 0);
+	assert_int_equal(packimg_image(dataset, 7, 0, &right), 0);
+	int fd = open(damaged, O_WRONLY | O_CLOEXEC);
+	uint8_t byte = (uint8_t)~right.data[0];
+	assert_int_equal(pwrite(fd, &byte, 1, (off_t)right.data_offset), 1);
+	close(fd);
+	packimg_close(dataset);
+	fixture_start(*state, NULL, NULL);
+	struct feed_options options = fixture_options(*state, damaged, "resize(20x20)");
+	options.value_count = options.epoch_end = 1;
+	options.last = FEED_LAST_SHORT;
+	for (unsigned k = 0; k < 2; k++) {
+		struct feed_batch batch = {.size = sizeof(batch)};
+		unsigned bad = 0;
+		options.values = &one[k];
+		struct feed *feed = fixture_open(&options);
+		for (; feed_next(feed, 60000, &batch) == 0; feed_release(feed, &batch))
+			bad += batch.bad;
+		assert_int_equal(bad, k);
+		feed_close(feed);
+	}
+	assert_int_equal(fixture_stop(*state, SIGTERM), 0);
 }
 
 int main(void)
