@@ -109,7 +109,7 @@ static unsigned feed(struct dataset *dataset, enum io_mode mode)
 	struct io *io;
 	int place;
 
-	for (uint8_t i = 0; i < options.image_count; i++)
+	for (uint8_t i = 0; i < options.image_count && i < SCHEMA_IMAGES_MAX; i++)
 		options.images[i] = i;
 	if (order_init(&options.walk.order) < 0 || io_new(&options, &io) < 0)
 		return 0;
