@@ -140,6 +140,14 @@ def rgbd(folder):
     return folder
 
 
+def images(folder):
+    """Images without labels. Returns the folder."""
+    folders(folder, ".")
+    for number in range(COUNT):
+        scene(number)[0].save(folder / f"{number:06}.jpg", quality=95)
+    return folder
+
+
 def table(folder, columns):
     """Images, and a CSV table with a row for each: its path, and the dictionary columns(shapes). Returns the table."""
     (images,) = folders(folder, "images")

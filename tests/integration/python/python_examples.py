@@ -1,5 +1,5 @@
-"""proto/python/examples: each example packs its source with one command, trains, and gives the targets that torchvision's transforms.v2
-give.
+"""proto/python/examples: each example packs its source with one command and trains; those with targets give the ones that torchvision's
+transforms.v2 give.
 """
 
 import hashlib
@@ -97,6 +97,16 @@ class Examples(unittest.TestCase):
         _, targets = self.run_example("regression", sources.regression)
         for row, shapes in zip(targets, self.scenes, strict=True):
             numpy.testing.assert_allclose(row.numpy(), list(sources.measures(shapes).values()), rtol=1e-6)
+
+    def test_dino(self):
+        """The loss falls, and two runs that share a checkpoint, the first ending in the middle of an epoch, have the losses of one."""
+        example = importlib.import_module("dino")
+        packed, checkpoint = (pathlib.Path(self.folder.name) / name for name in ("train.pimg", "checkpoint"))
+        example.pack(sources.images(pathlib.Path(self.folder.name) / "source"), packed)
+        losses = list(example.train(packed, 12))
+        self.assertLess(sum(losses[-3:]), sum(losses[:3]) - 0.5, losses)
+        parts = [list(example.train(packed, steps, checkpoint)) for steps in (3, 2)]
+        numpy.testing.assert_allclose(sum(parts, []), losses[:5], rtol=1e-5)
 
 
 if __name__ == "__main__":
