@@ -21,6 +21,8 @@ END_LIMIT = 10  # seconds in which a killed program must end
 START_LIMIT = 240  # seconds in which all programs, started together, must deliver their first batches (FFCV compiles first)
 FEEDS = ("short256", "original", "raw")
 JPEG = ("short256", "original")
+CROPS = ("views2", "views10")
+VIEWS = (*CROPS, "simclr")
 # Of structured samples: the pipeline of loaderd behind crop and flip, and the values beside the image.
 VALUES = {
     "mask512": ("", "mask"),
@@ -163,8 +165,9 @@ class Program:
         self.errors.close()
 
 
-def views_pipeline(views):
-    steps = [(copies, f"random_resized_crop({side}, scale={low}:{high}) hflip") for copies, side, low, high in views]
+def views_pipeline(views, simclr):
+    more = "color_jitter(0.8, 0.8, 0.8, 0.2, p=0.8) random_grayscale(0.2) gaussian_blur(23, sigma=0.1:2, p=0.5)" if simclr else ""
+    steps = [(copies, f"random_resized_crop({side}, scale={low}:{high}) hflip {more}".rstrip()) for copies, side, low, high in views]
     return " ".join(f"view v{i}({copies}) {{ {step} }}" for i, (copies, step) in enumerate(steps))
 
 
@@ -175,7 +178,7 @@ class Loaderbench:
         self.cpus, self.neighbour = cpus, loader.neighbour
         self.properties, self.by_round = {}, {}
         more, self.values = ("", "") if "views" in config else VALUES.get(config["form"], ("", ""))
-        pipeline = views_pipeline(config["views"]) if "views" in config else f"random_resized_crop({config['side']}) hflip {more}".rstrip()
+        pipeline = views_pipeline(config["views"], config["simclr"]) if "views" in config else f"random_resized_crop({config['side']}) hflip {more}".rstrip()
         self.config = dict(config, pipeline=pipeline, values=self.values)
         self.command = [
             config["build"] / "bench/loaderbench", "--json", "-", "--threads", str(config["workers"]),
@@ -276,10 +279,10 @@ class Neighbour:
 
 
 class Loader:
-    """program: the peer program, run in environment; loaderd if None. views: takes part in rows with views. more: arguments in addition to
-    the row's settings."""
+    """program: the peer program, run in environment; loaderd if None. views: the rows with views in which it takes part. more: arguments
+    in addition to the row's settings."""
 
-    def __init__(self, name, forms, environment=None, program=None, isa=None, neighbour=False, views=False, **more):
+    def __init__(self, name, forms, environment=None, program=None, isa=None, neighbour=False, views=(), **more):
         self.name, self.forms, self.views = name, forms, views
         self.environment, self.program = environment, program
         self.isa, self.neighbour, self.more = isa, neighbour, more
@@ -299,15 +302,15 @@ class Loader:
 
 
 LOADERS = {
-    "loaderd": Loader("loaderd", FEEDS + STRUCTURED, views=True),
-    "loaderd-avx2": Loader("loaderd, AVX2", FEEDS + STRUCTURED, views=True, isa="avx2"),
-    "tf.data": Loader("tf.data", FEEDS + STRUCTURED, "tensorflow", "tfdata.py", views=True, variant="plain"),
-    "tf.data-antialias": Loader("tf.data, antialiased", FEEDS + STRUCTURED, "tensorflow", "tfdata.py", views=True, variant="antialias"),
+    "loaderd": Loader("loaderd", FEEDS + STRUCTURED, views=VIEWS),
+    "loaderd-avx2": Loader("loaderd, AVX2", FEEDS + STRUCTURED, views=VIEWS, isa="avx2"),
+    "tf.data": Loader("tf.data", FEEDS + STRUCTURED, "tensorflow", "tfdata.py", views=CROPS, variant="plain"),
+    "tf.data-antialias": Loader("tf.data, antialiased", FEEDS + STRUCTURED, "tensorflow", "tfdata.py", views=CROPS, variant="antialias"),
     "ffcv": Loader("FFCV", FEEDS, "ffcv", "ffcvdata.py"),
-    "dali": Loader("DALI", JPEG + STRUCTURED, "dali", "dalidata.py", views=True),
-    "torch": Loader("PyTorch, decode_jpeg", FEEDS + STRUCTURED, "torch", "torchdata.py", views=True, variant="tensor"),
-    "torch-codec": Loader("PyTorch, torchcodec", JPEG + STRUCTURED, "torch", "torchdata.py", views=True, variant="torchcodec"),
-    "torch-pillow": Loader("PyTorch, Pillow", JPEG + STRUCTURED, "torch", "torchdata.py", views=True, variant="pillow"),
+    "dali": Loader("DALI", JPEG + STRUCTURED, "dali", "dalidata.py", views=CROPS),
+    "torch": Loader("PyTorch, decode_jpeg", FEEDS + STRUCTURED, "torch", "torchdata.py", views=VIEWS, variant="tensor"),
+    "torch-codec": Loader("PyTorch, torchcodec", JPEG + STRUCTURED, "torch", "torchdata.py", views=CROPS, variant="torchcodec"),
+    "torch-pillow": Loader("PyTorch, Pillow", JPEG + STRUCTURED, "torch", "torchdata.py", views=VIEWS, variant="pillow"),
     "spdl": Loader("SPDL", JPEG, "spdl", "spdldata.py"),
 }
 

@@ -3,7 +3,8 @@
 A peer program takes one JSON argument (its keys are in run, feed_row()), makes an endless iterator of batches and passes it
 to serve(). The driver writes "measure WARMUP SECONDS" lines to standard input; serve() answers each with one line of JSON.
 A batch is an array of images, or, in rows with structured samples, a dictionary of arrays by name: image, mask, boxes, class, depth; in rows
-with views, a list of arrays, one for each copy. Key "views" of the argument has (copies, side, smallest and largest area) of each view.
+with views, a list of arrays, one for each copy. Key "views" of the argument has (copies, side, smallest and largest area) of each view, key
+"simclr" whether SimCLR's colour and blur follow each crop.
 """
 
 import json

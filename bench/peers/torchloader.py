@@ -75,19 +75,26 @@ def decoder(config):
     return RawDecoder() if config.get("form") == "raw" else DECODERS[config.get("variant", "tensor")]()
 
 
+def simclr():
+    """Colour and blur of SimCLR (Chen et al. 2020, appendix A), with its strength of 1."""
+    jitter, blur = v2.ColorJitter(0.8, 0.8, 0.8, 0.2), v2.GaussianBlur(23, sigma=(0.1, 2))
+    return [v2.RandomApply([jitter], p=0.8), v2.RandomGrayscale(p=0.2), v2.RandomApply([blur], p=0.5)]
+
+
 def crop(config, pillow):
     steps = [v2.RandomResizedCrop(config["side"], scale=config.get("scale", (0.08, 1)), antialias=True), v2.RandomHorizontalFlip()]
+    steps += simclr() if config.get("simclr") else []
     return steps + ([v2.PILToTensor()] if pillow else [])
 
 
 class Views(torch.utils.data.Dataset):
-    """Samples of several crops of one image, as DINO makes them: decodes once. config: data, form, variant and views."""
+    """Samples of several crops of one image, as DINO makes them: decodes once. config: data, form, variant, views and simclr."""
 
     def __init__(self, config):
         self.paths = peer.images(config)
         self.decoder = DECODERS[config["variant"]]()
         pillow = isinstance(self.decoder, PillowDecoder)
-        self.transforms = [v2.Compose(crop({"side": side, "scale": area}, pillow)) for side, area in peer.copies(config)]
+        self.transforms = [v2.Compose(crop({**config, "side": side, "scale": area}, pillow)) for side, area in peer.copies(config)]
 
     def __len__(self):
         return len(self.paths) * peer.EPOCH_REPEAT
