@@ -23,22 +23,27 @@ enum {
 };
 
 /*
- * Pipelines and their values: with all values, and with those that are allowed after
- * random_iou_crop.
+ * Pipelines and their values: with all values, with those that are allowed after random_iou_crop,
+ * and with views, of as many as a feed has room for. `without` lists how the names of the others
+ * begin.
  */
 static const struct delivery {
-	const char *pipeline;
-	bool further_images;
+	const char *pipeline, *without;
 } deliveries[] = {
 	{"random_resized_crop(20) hflip vflip(0.3) random_affine(10) "
 	 "color_jitter(0.4, 0.4, 0.4, 0.1) mask_u8, mask_i32: fill(200) "
 	 "raster_u16, raster_f32, alone: filter(bilinear) normalize(imagenet) to(f16) "
 	 "random_erasing(0.25) xyxy: sanitize_boxes(min_size=3) clamp_boxes",
-	 true},
+	 ""},
 	{"xyxy: random_iou_crop resize(20x20) hflip xyxy: sanitize_boxes mask_u8, mask_i32: "
 	 "to(i64) "
 	 "raster_u8: to(i16) raster_u16, raster_i16: to(f32) raster_u16: filter(bilinear)",
-	 false},
+	 "right twin alone cxcywh"},
+	{"hflip view large(2) { random_resized_crop(20) vflip(0.3) random_affine(10) "
+	 "color_jitter(0.4, 0.4, 0.4, 0.1) mask_u8: fill(200) xyxy: sanitize_boxes(min_size=3) } "
+	 "view small { random_resized_crop(12, scale=0.05:0.4) gaussian_blur(3, p=0.5) "
+	 "raster_u16: filter(bilinear) }",
+	 "right twin alone cxcywh list_ vector_ number_ tags bytes"},
 };
 enum { DELIVERIES = sizeof(deliveries) / sizeof(*deliveries) };
 static const char *delivered[DELIVERIES][EVERY_KIND_VALUES_MAX];
@@ -104,22 +109,25 @@ static void check_sample(struct feed *feed, const struct feed_batch *batch, uint
 			 uint32_t copy, bool learn)
 {
 	struct feed_info info = {.size = sizeof(info)};
+	uint32_t of_further_views = 0;
 	assert_true(batch->epoch < EPOCHS && batch->samples[i] < SAMPLES);
 	uint64_t *hashes = known[current][batch->epoch][batch->samples[i]][copy];
 	feed_info(feed, &info);
-	assert_int_equal(info.section_count, 4 + delivered_count[current]);
 	for (uint32_t s = 0; s < info.section_count; s++) {
 		uint64_t hash = section_hash(feed, batch, s, i);
 		struct feed_section section = {.size = sizeof(section)};
+		feed_section(feed, NULL, s, &section);
+		of_further_views += section.view > 0;
 		if (learn)
 			hashes[s] = hash;
 		if (hash == hashes[s])
 			continue;
-		feed_section(feed, NULL, s, &section);
-		fail_msg("epoch %llu, batch %llu: \"%s\" of sample %llu, copy %u, is another",
+		fail_msg("epoch %llu, batch %llu: \"%s\" of sample %llu, copy %u, view %u, is "
+			 "another",
 			 (unsigned long long)batch->epoch, (unsigned long long)batch->batch,
-			 section.name, (unsigned long long)batch->samples[i], copy);
+			 section.name, (unsigned long long)batch->samples[i], copy, section.view);
 	}
+	assert_int_equal(info.section_count, 4 + delivered_count[current] + of_further_views);
 }
 
 /* Checks a batch that contains this part of a global batch. */
@@ -257,16 +265,23 @@ static void learn(struct fixture *fixture, uint32_t repeats)
 	feed_close(feed);
 }
 
+/* Returns whether the name begins with a word of the list, which spaces separate. */
+static bool begins_with_any(const char *name, const char *list)
+{
+	for (size_t length; *list; list += length + (list[length] == ' ')) {
+		length = strcspn(list, " ");
+		if (strncmp(name, list, length) == 0)
+			return true;
+	}
+	return false;
+}
+
 /* Lists the values of a delivery. Values that refer to a further image require that image. */
 static void list_values(uint32_t delivery)
 {
-	static const char *const further[] = {"right", "twin", "alone", "cxcywh"};
 	delivered_count[delivery] = 0;
 	for (uint32_t v = 0; v < every_kind_count(); v++) {
-		bool is_further = false;
-		for (size_t k = 0; k < sizeof(further) / sizeof(*further); k++)
-			is_further |= strcmp(every_kind_names[v], further[k]) == 0;
-		if (!is_further || deliveries[delivery].further_images)
+		if (!begins_with_any(every_kind_names[v], deliveries[delivery].without))
 			delivered[delivery][delivered_count[delivery]++] = every_kind_names[v];
 	}
 }
