@@ -55,6 +55,7 @@ struct find_batch {
 	char why[1024];  /* why larger sizes do not fit */
 	char *images;    /* [recipe's batch size] images of the first batch */
 	int32_t *labels; /* [recipe's batch size] */
+	float *targets;  /* with data.target: [recipe's batch size][classes], else NULL */
 	struct feed_batch first;
 	struct find_noise_result noise;
 	uint32_t recipe_batch;
@@ -126,28 +127,43 @@ static int find_largest(struct find_batch *find)
 
 /* ---- speed ---- */
 
-/* Builds a batch by repeating the first batch's images. */
+/* Frees what find_fill() has made. */
+static void find_free(const struct device_batch *batch)
+{
+	free((void *)batch->images);
+	free((void *)batch->labels);
+	free((void *)batch->targets);
+}
+
+/* Builds a batch by repeating the first batch's images. Free it with find_free(). */
 static int find_fill(const struct find_batch *find, uint32_t batch, struct device_batch *ret_batch)
 {
 	struct run *run = find->run;
 	struct feed_batch filled = find->first;
-	size_t image = find->first.image_bytes / find->first.count;
+	const size_t image = find->first.image_bytes / find->first.count;
+	const size_t outputs = find->targets ? run->data.classes : 0;
 	char *images = malloc((size_t)batch * image);
 	int32_t *labels = malloc((size_t)batch * sizeof(*labels));
-	for (uint32_t i = 0; images && labels && i < batch; i++) {
+	float *targets = find->targets ? malloc(batch * outputs * sizeof(*targets)) : NULL;
+	bool enough = images && labels && (targets || !find->targets);
+	for (uint32_t i = 0; enough && i < batch; i++) {
 		uint32_t from = i % find->first.count;
 		memcpy(images + i * image, find->images + from * image, image);
 		labels[i] = find->labels[from];
+		if (targets)
+			memcpy(targets + i * outputs, find->targets + from * outputs,
+			       outputs * sizeof(*targets));
 	}
 	filled.count = batch;
 	filled.images = images;
 	filled.labels = labels;
-	int r = images && labels ? run_train_batch(run, NULL, &filled, ret_batch)
-				 : run_fail(&run->ctx, -ENOMEM, "out of memory");
-	if (r < 0) {
-		free(images);
-		free(labels);
-	}
+	int r = enough ? run_train_batch(run, NULL, &filled, ret_batch)
+		       : run_fail(&run->ctx, -ENOMEM, "out of memory");
+	if (r < 0)
+		*ret_batch = (struct device_batch){.images = images, .labels = labels};
+	ret_batch->targets = targets;
+	if (r < 0)
+		find_free(ret_batch);
 	return r;
 }
 
@@ -210,8 +226,7 @@ static int find_time(struct find_batch *find, struct find_size *size, unsigned p
 		progress_line(&run->ctx.progress,
 			      "batches of %u images: %.1f images/s, pass %u of %d", size->batch,
 			      size->batch / size->seconds[pass], pass + 1, FIND_PASSES);
-	free((void *)batch.images);
-	free((void *)batch.labels);
+	find_free(&batch);
 	return r;
 }
 
@@ -470,11 +485,16 @@ static void find_print_suggestion(const struct find_batch *find, FILE *file)
 static int find_keep_first(struct find_batch *find)
 {
 	const struct feed_batch *batch = &find->run->input.batch;
+	const float *targets = find->run->input.feed.targets;
+	const size_t numbers = (size_t)batch->count * find->run->data.classes;
 	find->first = *batch;
 	find->images = malloc(batch->image_bytes);
 	find->labels = malloc(batch->count * sizeof(*find->labels));
-	if (!find->images || !find->labels)
+	find->targets = targets ? malloc(numbers * sizeof(*targets)) : NULL;
+	if (!find->images || !find->labels || (targets && !find->targets))
 		return run_fail(&find->run->ctx, -ENOMEM, "out of memory");
+	if (targets)
+		memcpy(find->targets, targets, numbers * sizeof(*targets));
 	memcpy(find->images, batch->images, batch->image_bytes);
 	for (uint32_t i = 0; i < batch->count; i++)
 		find->labels[i] = batch->labels ? batch->labels[i] : -1;
@@ -542,12 +562,6 @@ int run_find_batch_size(struct run *run, FILE *file)
 			&run->ctx, -EINVAL,
 			"--find-batch-size measures one device: start it without mpirun, and "
 			"multiply the result by the number of ranks");
-	if (run->data.target.outputs)
-		return run_fail(
-			&run->ctx, -EINVAL,
-			"--find-batch-size repeats images and labels, not values: set "
-			"data.target to empty and train.loss=softmax, which takes about the "
-			"same memory and time");
 	struct find_batch *find = calloc(1, sizeof(*find));
 	if (!find)
 		return run_fail(&run->ctx, -ENOMEM, "out of memory");
@@ -557,6 +571,7 @@ int run_find_batch_size(struct run *run, FILE *file)
 		r = find_report(run, find, file);
 	free(find->images);
 	free(find->labels);
+	free(find->targets);
 	free(find);
 	return r;
 }
