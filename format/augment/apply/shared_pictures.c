@@ -50,13 +50,12 @@ static void find_groups(const struct packimg_sample *sample, const struct shared
 		unsigned g = (unsigned)__builtin_ctz(denominator_of(sample, &parts[i]));
 		struct scale_group *group = &groups[g];
 
-		group->all = group->parts++ ? unite(&group->all, &parts[i].region)
-					    : parts[i].region;
+		group->all =
+			group->parts++ ? unite(&group->all, &parts[i].region) : parts[i].region;
 		work[g] += work_of(sample, &parts[i].region);
 	}
 	for (unsigned g = 0; g < SHARED_PICTURES_MAX; g++)
-		groups[g].pays =
-			groups[g].parts > 1 && work_of(sample, &groups[g].all) < work[g];
+		groups[g].pays = groups[g].parts > 1 && work_of(sample, &groups[g].all) < work[g];
 }
 
 /* Returns the region with a border, from which upsampling at any scale reads. */

@@ -29,7 +29,7 @@ struct shared_picture {
 /* Zero-initialise. */
 struct shared_pictures {
 	struct shared_picture pictures[SHARED_PICTURES_MAX];
-	struct packimg_decoder *keeper; /* of coefficients; NULL if never used */
+	struct packimg_decoder *keeper;      /* of coefficients; NULL if never used */
 	const struct packimg_sample *sample; /* whose pictures these are */
 	uint64_t limit; /* packimg_decoder_limit() of each decoder; 0 for none */
 };

@@ -301,8 +301,8 @@ static int baseline_begin_sequential(struct jpeg_baseline *decoder)
 static bool is_batched(const struct jpeg_batched_image *image, const struct jpeg_source *source)
 {
 	return image->indexed == (source->index != NULL) && image->done &&
-	       image->data == source->data && image->size == source->size && image->frame.width == source->width &&
-	       image->frame.height == source->height &&
+	       image->data == source->data && image->size == source->size &&
+	       image->frame.width == source->width && image->frame.height == source->height &&
 	       image->frame.component_count == source->components;
 }
 
@@ -411,8 +411,7 @@ void jpeg_baseline_batched(struct jpeg_baseline *decoder, const struct jpeg_regi
 static int baseline_keep_rows(struct jpeg_baseline *decoder, struct jpeg_batched_image *image)
 {
 	const struct jpeg_mcus *mcus = &decoder->pixels.mcus;
-	size_t blocks =
-		(size_t)(mcus->column_end - mcus->column_first) * decoder->frame.mcu_blocks;
+	size_t blocks = (size_t)(mcus->column_end - mcus->column_first) * decoder->frame.mcu_blocks;
 	uint64_t all = (uint64_t)blocks * (mcus->row_end - mcus->row_first);
 
 	if (all > JPEG_BATCHED_BLOCKS_MAX)
