@@ -474,6 +474,19 @@ bool data_defers(const struct data *data, enum data_part part)
 	return part == DATA_TRAIN && data->recipe->data.augment == RECIPE_AUGMENT_DEVICE;
 }
 
+/* A network takes one image of each sample. */
+static int data_check_views(const struct feed *feed, char *error)
+{
+	struct feed_section images = {.size = sizeof(images)};
+	if (feed_section(feed, NULL, 0, &images) < 0 || images.view_name[0] == '\0')
+		return 0;
+	snprintf(error, DATA_ERROR_MAX,
+		 "pipeline: view %.63s: networks take one image of each sample; write the pipeline "
+		 "without views",
+		 images.view_name);
+	return -EINVAL;
+}
+
 int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint64_t batch,
 	      struct feed **ret_feed, char *error)
 {
@@ -511,6 +524,8 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	options.values = &target;
 	options.value_count = *target ? 1 : 0;
 	int r = data_open_with_retries(data, &options, ret_feed, error);
+	if (r == 0)
+		r = data_check_views(*ret_feed, error);
 	if (r == 0)
 		r = data_check_unchanged(data, part, *ret_feed, error);
 	if (r < 0) {
