@@ -14,6 +14,15 @@ static uint64_t view_seed(const struct batcher *batcher, uint32_t copy, uint32_t
 			       copy * batcher->options.values.view_count + view);
 }
 
+/*
+ * Returns the seed of the steps before the views. No copy has it: with the seed of one, its own
+ * steps would repeat the draws of those before.
+ */
+static uint64_t shared_seed(const struct batcher *batcher, uint32_t copy)
+{
+	return order_copy_seed(batcher->options.order.seed, UINT32_MAX - copy);
+}
+
 /* Decodes what several views need of a sample. Without views, forgets those of other samples. */
 static void share_decode(struct batcher *batcher, struct batcher_thread *thread,
 			 struct batcher_work *work, const struct packimg_sample *sample,
@@ -68,9 +77,8 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 		.crop_bytes = &thread->crop_bytes,
 	};
 	const struct value_table *values = &batcher->options.values;
-	const uint64_t seed = batcher->options.order.seed;
 	uint8_t flags = 0;
-	pipeline_scratch_shared_seed(thread->scratch, order_copy_seed(seed, copy));
+	pipeline_scratch_shared_seed(thread->scratch, shared_seed(batcher, copy));
 	share_decode(batcher, thread, work, &sample, copy, times);
 	for (uint32_t v = 0; r == 0 && v < values->view_count; v++) {
 		origin.view = v;
