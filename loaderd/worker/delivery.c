@@ -595,23 +595,54 @@ static int choose_crop_boxes(const Loaderd__OpenFeed *request, const struct conf
 	return r;
 }
 
-/* Refuses a view with the name of a value, because clients find both by name. */
+static bool is_name(const struct schema *schema, const struct value_table *values, const char *name)
+{
+	for (uint32_t i = 0; i < RING_FIRST_FIELD; i++)
+		if (strcmp(values->values[i].name, name) == 0)
+			return true;
+	return schema_find(schema, name) >= 0;
+}
+
+/* Returns true if a value has the name by which clients find what the view has of another one. */
+static bool is_name_of_view(const struct schema *schema, const char *view)
+{
+	char name[PIPELINE_NAME_MAX + sizeof(".") + SCHEMA_NAME_MAX];
+	for (unsigned i = 0; i < schema->count; i++) {
+		snprintf(name, sizeof(name), "%s.%s", view, schema->values[i].name);
+		if (is_of_views(schema, i) && schema_find(schema, name) >= 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Refuses a view VIEW where a section or a value is named VIEW or VIEW.NAME: clients find views,
+ * and the values of views, by these names.
+ */
 static int check_view_names(const struct schema *schema, const struct value_table *values,
 			    struct refusal *refusal)
 {
 	for (uint32_t i = 0; i < values->view_count; i++) {
 		const char *name = values->views[i].made.name;
-		if (name[0] && schema_find(schema, name) >= 0)
+		if (!name[0])
+			continue;
+		if (is_name(schema, values, name))
 			return refuse_request(refusal, EINVAL, "pipeline",
-					      "view %.63s has the name of a value of the dataset; "
-					      "give it another name",
+					      "view %.63s has the name of a value that the feed "
+					      "or the dataset has; give it another name",
 					      name);
+		if (is_name_of_view(schema, name))
+			return refuse_request(refusal, EINVAL, "pipeline",
+					      "view %.63s: the dataset has a value whose name "
+					      "begins with \"%.63s.\", as the names of what a view "
+					      "delivers do; give the view another name",
+					      name, name);
 	}
 	return 0;
 }
 
-static int check_views(const Loaderd__OpenFeed *request, const struct schema *schema,
-		       const struct value_table *values, struct refusal *refusal)
+static int check_views(const Loaderd__OpenFeed *request, const struct value_table *values,
+		       struct refusal *refusal)
 {
 	if (values->view_count == 1 && !values->views[0].made.name[0])
 		return 0;
@@ -620,7 +651,7 @@ static int check_views(const Loaderd__OpenFeed *request, const struct schema *sc
 				      "the pipeline has views, and this program takes one "
 				      "finished image of each sample: write a pipeline without "
 				      "views, or update the client library");
-	return check_view_names(schema, values, refusal);
+	return 0;
 }
 
 int delivery_choose(const Loaderd__OpenFeed *request, const struct config *config,
@@ -632,11 +663,12 @@ int delivery_choose(const Loaderd__OpenFeed *request, const struct config *confi
 	for (uint32_t i = 0; i < values->view_count; i++)
 		values->views[i].image_named = image_bit(schema, values->views[i].made.pipeline);
 	values->values[RING_IMAGES].named = values->views[0].image_named;
-	int r = check_views(request, schema, values, refusal);
+	int r = check_views(request, values, refusal);
 	r = r
 		    ?: request->version > PROTO_VERSION_OLDEST
 		       ? choose_values(request, config, options, values, refusal)
 		       : choose_fields(request, config, options, values, refusal);
+	r = r ?: check_view_names(schema, values, refusal);
 	for (uint32_t i = 0; r == 0 && i < values->view_count; i++) {
 		const struct pipeline *pipeline = values->views[i].made.pipeline;
 		r = check_names(schema, pipeline, refusal);

@@ -135,6 +135,32 @@ class Views(unittest.TestCase):
                     mirrored.add(bool((first[i] == stored[:, ::-1]).all()))
             self.assertEqual(mirrored, {False, True})
 
+    def test_steps_before_the_views_are_drawn_apart(self):
+        """A view's own decisions do not repeat those of the steps before, in the first copy either."""
+        mirrored = {0: set(), 1: set()}
+        with self.open("hflip view a(2) { resize(48x40) vflip }") as feed:
+            for batch in feed:
+                for copy, images in enumerate(batch["a"]):
+                    for i, number in enumerate(batch.samples):
+                        stored = sample(int(number))["image"]
+                        ways = {(x, y): stored[::y, ::x] for x in (1, -1) for y in (1, -1)}
+                        mirrored[copy].update(way for way, image in ways.items() if (images[i] == image).all())
+        self.assertEqual([len(ways) for ways in mirrored.values()], [4, 4])
+
+    def test_names_of_views_are_those_of_nothing_else(self):
+        path = os.path.join(self.folder.name, "names.pimg")
+        schema = "image: image u8[h,w,3]\nmask: mask(image) u8[h,w]\na.mask: value i32\nc.weight: value i32\nweight: value i32\n"
+        with loaderd.Writer(path, schema) as writer:
+            writer.add({"image": sample(0)["image"], "mask": sample(0)["mask"], "a.mask": 1, "c.weight": 2, "weight": 3})
+        options = {"batch_size": 1, "socket": self.daemon.socket, "values": ["mask", "a.mask", "c.weight", "weight"]}
+        for name, text in (("a", 'begins with "a."'), ("flags", "has the name of a value")):
+            with self.assertRaisesRegex(loaderd.FeedError, text):
+                loaderd.Feed(path, pipeline=f"view {name} {{ resize(8x8) }}", **options).close()
+        with loaderd.Feed(path, pipeline="view b { resize(8x8) } view c { resize(8x8) }", **options) as feed:
+            batch = next(feed)
+            self.assertEqual([int(batch[name][0]) for name in ("a.mask", "c.weight", "weight")], [1, 2, 3])
+            self.assertEqual([len(batch[name]) for name in ("b.mask", "c.mask")], [1, 1])
+
     def test_boxes_are_dropped_view_by_view(self):
         """Rows that a view's sanitize_boxes drops go from its own values alone."""
         pipeline = "view all { resize(48x40) } view few { resize(48x40) sanitize_boxes(min_size=100) }"
