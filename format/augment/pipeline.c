@@ -38,7 +38,7 @@ int pipeline_scratch_new(struct pipeline_scratch **ret_scratch)
 void pipeline_scratch_limit(struct pipeline_scratch *scratch, uint64_t bytes)
 {
 	packimg_decoder_limit(scratch->decoder, bytes);
-	scratch->shared.limit = bytes / (2 * SHARED_PICTURES_MAX);
+	scratch->shared.limit = bytes / (2 * SHARED_DECODERS_MAX);
 	if (bytes > 0 && scratch->shared.limit == 0) /* which would mean no limit */
 		scratch->shared.limit = 1;
 }

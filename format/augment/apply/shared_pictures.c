@@ -142,7 +142,7 @@ int shared_pictures_decode(struct shared_pictures *shared, const struct packimg_
 	shared_pictures_drop(shared);
 	if (sample->codec == PACKIMG_CODEC_RAW) /* its pixels are in the mapping */
 		return 0;
-	shared->sample = sample;
+	shared->sample = *sample;
 	find_groups(sample, parts, count, groups);
 	bool kept = keep(shared, sample, groups);
 	for (unsigned i = 0; r == 0 && i < SHARED_PICTURES_MAX; i++) {
@@ -164,7 +164,6 @@ void shared_pictures_drop(struct shared_pictures *shared)
 {
 	for (unsigned i = 0; i < SHARED_PICTURES_MAX; i++)
 		shared->pictures[i].denominator = 0;
-	shared->sample = NULL;
 }
 
 void shared_pictures_deinit(struct shared_pictures *shared)
@@ -181,11 +180,22 @@ static bool holds(const struct packimg_region *all, const struct packimg_region 
 	       part->y + part->height <= all->y + all->height;
 }
 
+/*
+ * Further images of a sample have its number, and in a damaged file perhaps its bytes, but may be
+ * of another size or orientation.
+ */
+static bool is_same(const struct packimg_sample *one, const struct packimg_sample *other)
+{
+	return one->index == other->index && one->data == other->data &&
+	       one->data_size == other->data_size && one->codec == other->codec &&
+	       one->width == other->width && one->height == other->height &&
+	       one->channels == other->channels && one->orientation == other->orientation;
+}
+
 bool shared_pictures_find(const struct shared_pictures *shared, const struct packimg_sample *sample,
 			  const struct shared_part *part, struct packimg_pixels *ret_pixels)
 {
-	if (!shared->sample || shared->sample->index != sample->index ||
-	    shared->sample->data != sample->data)
+	if (!is_same(&shared->sample, sample))
 		return false;
 	for (unsigned i = 0; i < SHARED_PICTURES_MAX; i++) {
 		const struct shared_picture *picture = &shared->pictures[i];

@@ -17,7 +17,10 @@ struct shared_part {
 	uint32_t hint_width, hint_height;
 };
 
-enum { SHARED_PICTURES_MAX = 4 }; /* denominators 1, 2, 4 and 8 */
+enum {
+	SHARED_PICTURES_MAX = 4,                       /* denominators 1, 2, 4 and 8 */
+	SHARED_DECODERS_MAX = SHARED_PICTURES_MAX + 1, /* one for each, and the keeper */
+};
 
 struct shared_picture {
 	struct packimg_decoder *decoder; /* owns the pixels; NULL if never used */
@@ -29,9 +32,9 @@ struct shared_picture {
 /* Zero-initialise. */
 struct shared_pictures {
 	struct shared_picture pictures[SHARED_PICTURES_MAX];
-	struct packimg_decoder *keeper;      /* of coefficients; NULL if never used */
-	const struct packimg_sample *sample; /* whose pictures these are */
-	uint64_t limit; /* packimg_decoder_limit() of each decoder; 0 for none */
+	struct packimg_decoder *keeper; /* of coefficients; NULL if never used */
+	struct packimg_sample sample;   /* whose pictures these are */
+	uint64_t limit;                 /* packimg_decoder_limit() of each decoder; 0 for none */
 };
 
 /*

@@ -21,6 +21,8 @@ int packimg_decoder_new(struct packimg_decoder **ret_decoder)
 
 void packimg_decoder_limit(struct packimg_decoder *decoder, uint64_t bytes)
 {
+	fake_decoder.limit = bytes;
+	fake_decoder.limits++;
 }
 
 void packimg_decoder_free(struct packimg_decoder *decoder)

@@ -19,6 +19,9 @@ struct fake_decoder {
 	/* Last call of packimg_decode_ahead(): number of entries, and the last entry. */
 	uint32_t ahead_count;
 	struct packimg_ahead ahead;
+	/* Last argument of packimg_decoder_limit(), and the number of its calls. */
+	uint64_t limit;
+	unsigned limits;
 	int fail; /* if negative, every call fails with this error */
 };
 

@@ -122,6 +122,55 @@ TEST(pictures_are_of_one_sample)
 	free((void *)other.data);
 }
 
+/* Further images have the sample's number, and in a damaged file perhaps its bytes. */
+TEST(pictures_are_of_one_image)
+{
+	struct pipeline *pipelines[] = {parse("resize(32x32)"), parse("resize(24x24)")};
+	struct packimg_sample one = new_sample(90, 80, 5), other = one;
+	struct pipeline_view_call calls[] = {{pipelines[0], 0}, {pipelines[1], 1}};
+	uint8_t *expected[VIEWS], output[32 * 32 * 3];
+
+	other.width = 60;
+	make_views(&other, pipelines, 2, false, expected);
+	pipeline_share_decode(scratches[0], &one, calls, 2, 1, NULL);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(pipeline_apply(pipelines[i], scratches[0], &other, i, 1, output,
+						NULL, NULL),
+				 0);
+		assert_memory_equal(output, expected[i], pipeline_sample_size_max(pipelines[i]));
+		free(expected[i]);
+		pipeline_free(pipelines[i]);
+	}
+	free((void *)one.data);
+}
+
+/* All decoders of shared pictures together are limited to half of what the sample's own may use. */
+TEST(memory_is_limited)
+{
+	struct pipeline *pipelines[] = {parse("resize(8x8)"), parse("resize(9x9)"),
+					parse("random_resized_crop(60)"),
+					parse("random_resized_crop(61)")};
+	struct packimg_sample sample = new_sample(SIDE, SIDE, 0);
+	struct pipeline_scratch *scratch;
+	struct pipeline_view_call calls[VIEWS];
+
+	for (unsigned i = 0; i < VIEWS; i++)
+		calls[i] = (struct pipeline_view_call){pipelines[i], i};
+	assert_int_equal(pipeline_scratch_new(&scratch), 0);
+	pipeline_scratch_limit(scratch, 1000);
+	fake_decoder.halve = true;
+	fake_decoder.limits = 0;
+	for (unsigned i = 0; i < ROUNDS; i++, sample.index++)
+		pipeline_share_decode(scratch, &sample, calls, VIEWS, 1, NULL);
+	/* of the scales 1 and 2, and of their coefficients */
+	assert_in_range(fake_decoder.limit, 1, 1000 / 2 / 5);
+	assert_in_range(fake_decoder.limits, 3, 3 * ROUNDS);
+	pipeline_scratch_free(scratch);
+	for (unsigned i = 0; i < VIEWS; i++)
+		pipeline_free(pipelines[i]);
+	free((void *)sample.data);
+}
+
 /* What cannot be decoded is left to the views, which report it. */
 TEST(errors_are_those_of_the_views)
 {
