@@ -20,7 +20,7 @@
 
 enum { PIXELS_MAX = 1 << 16, ROUNDS = 8, HEADERS_SIZE = 700, TAIL = 64, MEMORY_MAX = 64 << 20 };
 
-static struct packimg_decoder *decoder;
+static struct packimg_decoder *decoder, *borrower;
 static volatile uint8_t sink;
 
 /* The bytes that the second thread changes. side is NULL without side data. */
@@ -108,6 +108,19 @@ static void decode_sample(const struct packimg_sample *sample, uint64_t *random)
 		parts[i] = (struct packimg_ahead){.sample = sample, .region = region};
 		if (mutate_random(random) % 4 == 0)
 			parts[i].size_hint_width = parts[i].size_hint_height = 4;
+	}
+	if (packimg_decode_keep(decoder, sample, &parts[0].region) == 0) {
+		packimg_decode_borrow(borrower, decoder);
+		for (uint32_t i = 0; i < 3; i++) {
+			struct packimg_region part = parts[0].region;
+
+			part.width -= part.width / (2 + i);
+			part.height -= part.height / (2 + i);
+			if (packimg_decode(borrower, sample, &part, 4 * i, 4 * i, &pixels,
+					   &error) == 0)
+				use(&pixels);
+		}
+		packimg_decode_borrow(borrower, NULL);
 	}
 	packimg_decode_ahead(decoder, parts, 3);
 	for (int i = 0; i < 3; i++)
@@ -225,7 +238,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!decoder) {
 		if (packimg_decoder_new(&decoder) < 0)
 			return 0;
+		if (packimg_decoder_new(&borrower) < 0)
+			abort();
 		packimg_decoder_limit(decoder, MEMORY_MAX);
+		packimg_decoder_limit(borrower, MEMORY_MAX);
 	}
 	if (size < 8)
 		return 0;

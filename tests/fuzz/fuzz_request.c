@@ -106,7 +106,18 @@ static const char *const pipelines[] = {
 	"resize(300)",
 	"resize(20, interpolation=bicubic) center_crop(16)",
 };
-enum { PIPELINES = sizeof(pipelines) / sizeof(*pipelines) };
+/* Bytes from VIEWS_FIRST on choose one of these. */
+static const char *const view_pipelines[] = {
+	"hflip view a(2) { random_resized_crop(16) vflip } view b(3) { random_resized_crop(5) }",
+	"view a { resize(8@0;16@1) } view b(9) { resize(3x2, chroma=fast) } view c { resize(40) }",
+	"view a(16) { random_crop(16, padding=9) }",
+	"normalize(dataset) view a { } view b { resize(9x8) random_affine(30) }",
+};
+enum {
+	PIPELINES = sizeof(pipelines) / sizeof(*pipelines),
+	VIEW_PIPELINES = sizeof(view_pipelines) / sizeof(*view_pipelines),
+	VIEWS_FIRST = 0xf0
+};
 
 /* The golden files and make_corpus.c use the first four names. */
 static const char *const field_names[] = {"id",      "score", "blob",    "note",        "depth",
@@ -369,7 +380,10 @@ static void open_feed(struct client *client, struct script *script)
 	uint8_t pipeline = next(script), how = next(script);
 	open.version = how & OPEN_VERSION ? next(script) : PROTO_VERSION_OLDEST;
 	open.dataset = (char *)"/fuzz.pimg";
-	open.pipeline = (char *)pipelines[pipeline % PIPELINES];
+	open.pipeline =
+		(char *)(pipeline < VIEWS_FIRST ? pipelines[pipeline % PIPELINES]
+						: view_pipelines[pipeline % VIEW_PIPELINES]);
+	open.views = true;
 	open.shuffle = how & OPEN_SHUFFLE;
 	open.last =
 		how & OPEN_SHORT ? LOADERD__LAST_BATCH__LAST_SHORT : LOADERD__LAST_BATCH__LAST_DROP;
@@ -623,13 +637,16 @@ static void play(struct script script)
 	playing = false;
 }
 
-/* Default script for inputs without one: a regular client with three pipelines. */
+/* Default script for inputs without one: a regular client with five pipelines, two of views. */
 static const uint8_t ordinary[] = {
-	DESCRIBE, OPEN, 1,    0x01, 1,       0,    0,  0,      0,       0,       0x0f,
-	0,        WORK, 9,    TAKE, 3,       WORK, 9,  STATUS, HANG_UP, OPEN,    4,
-	0x42,     2,    2,    1,    0,       3,    0,  0x0f,   3,       WORK,    9,
-	TAKE,     3,    WORK, 9,    HANG_UP, OPEN, 17, 0x00,   0,       3,       0,
-	1,        0,    0,    0,    0,       WORK, 9,  TAKE,   9,       HANG_UP,
+	DESCRIBE, OPEN,    1,    0x01, 1,    0,       0,      0,       0,    0,    0x0f, 0,
+	WORK,     9,       TAKE, 3,    WORK, 9,       STATUS, HANG_UP, OPEN, 4,    0x42, 2,
+	2,        1,       0,    3,    0,    0x0f,    3,      WORK,    9,    TAKE, 3,    WORK,
+	9,        HANG_UP, OPEN, 17,   0x00, 0,       3,      0,       1,    0,    0,    0,
+	0,        WORK,    9,    TAKE, 9,    HANG_UP, OPEN,   0xf0,    0x01, 2,    3,    0,
+	0,        2,       0,    0,    0x80, WORK,    30,     TAKE,    2,    WORK, 30,   TAKE,
+	9,        HANG_UP, OPEN, 0xf1, 0x42, 1,       3,      0,       0,    2,    0,    0x10,
+	0x80,     WORK,    30,   TAKE, 9,    HANG_UP,
 };
 
 static size_t script_size(const uint8_t *data, size_t size)

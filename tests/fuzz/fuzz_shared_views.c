@@ -1,7 +1,7 @@
 /*
  * Arbitrary bytes as a JPEG sample of which several views are made, with and without an index, in
  * every orientation. Views made from shared pictures must have the bytes and the errors of views
- * that decode for themselves.
+ * that decode for themselves, and so must regions from kept coefficients.
  */
 #include "format/augment/pipeline.h"
 #include "tests/fuzz/fuzz.h"
@@ -13,7 +13,7 @@
 
 #include <xxhash.h>
 
-enum { PIXELS_MAX = 1 << 18, OUTPUT_MAX = 64 * 64 * 3, ROUNDS = 4 };
+enum { SIDE_MAX = 1 << 16, PIXELS_MAX = 1 << 18, OUTPUT_MAX = 64 * 64 * 3, ROUNDS = 4 };
 
 /* Full and reduced scales, sources near and far from each other, and two stages. */
 static const char *const texts[] = {
@@ -27,7 +27,7 @@ enum { TEXTS = sizeof(texts) / sizeof(*texts) };
 
 static struct pipeline *pipelines[TEXTS];
 static struct pipeline_scratch *sharing, *alone;
-static struct packimg_decoder *decoder;
+static struct packimg_decoder *decoder, *borrower, *keeper;
 static volatile unsigned sink;
 
 static void fail(const char *text)
@@ -44,7 +44,8 @@ static void prepare(void)
 		if (pipeline_parse_views(texts[i], &pipelines[i], &error) < 0)
 			fail(error.text);
 	if (pipeline_scratch_new(&sharing) < 0 || pipeline_scratch_new(&alone) < 0 ||
-	    packimg_decoder_new(&decoder) < 0)
+	    packimg_decoder_new(&decoder) < 0 || packimg_decoder_new(&borrower) < 0 ||
+	    packimg_decoder_new(&keeper) < 0)
 		fail("out of memory");
 }
 
@@ -85,12 +86,52 @@ static void compare(const struct pipeline *pipeline, const struct packimg_sample
 	pipeline_share_decode(sharing, sample, NULL, 0, 0, NULL);
 }
 
+static struct packimg_region draw_region(const struct packimg_region *in, uint32_t draw)
+{
+	struct packimg_region region = {.x = in->x + (draw >> 4) % in->width,
+					.y = in->y + (draw >> 9) % in->height};
+
+	region.width = 1 + (draw >> 13) % (in->x + in->width - region.x);
+	region.height = 1 + (draw >> 18) % (in->y + in->height - region.y);
+	return region;
+}
+
+/* A region from coefficients that another decoder keeps of a region around it. */
+static void compare_kept(const struct packimg_sample *sample, uint32_t draw)
+{
+	const struct packimg_region whole = {0, 0, sample->width, sample->height};
+	struct packimg_region kept = draw_region(&whole, draw);
+	struct packimg_error error;
+
+	if (packimg_decode_keep(keeper, sample, &kept) < 0)
+		return;
+	packimg_decode_borrow(borrower, keeper);
+	for (uint32_t hint = 0; hint < 4; hint++, draw = draw * 1664525 + 1013904223) {
+		struct packimg_region region = draw_region(&kept, draw);
+		struct packimg_pixels ours, theirs;
+
+		if (packimg_decode(borrower, sample, &region, hint, hint, &ours, &error) < 0 ||
+		    packimg_decode(decoder, sample, &region, hint, hint, &theirs, &error) < 0)
+			fail(error.text);
+		if (ours.width != theirs.width || ours.height != theirs.height ||
+		    ours.x != theirs.x || ours.y != theirs.y)
+			fail("kept coefficients change a region");
+		for (uint32_t y = 0; y < ours.height; y++)
+			if (memcmp(ours.data + y * ours.stride, theirs.data + y * theirs.stride,
+				   3 * (size_t)ours.width) != 0 &&
+			    jpeg_reference_in_range(sample->data, sample->data_size))
+				fail("kept coefficients change pixels");
+	}
+	packimg_decode_borrow(borrower, NULL);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct packimg_jpeg_info info;
 	struct packimg_error error;
 	uint32_t draw = (uint32_t)size * 2654435761u;
-	const uint8_t *index = NULL;
+	static uint8_t index[SIDE_MAX];
+	const uint8_t *made;
 	size_t index_size = 0;
 
 	if (!decoder)
@@ -98,8 +139,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size == 0 || packimg_jpeg_probe(data, size, &info, &error) < 0 ||
 	    (uint64_t)info.width * info.height > PIXELS_MAX)
 		return 0;
-	if (packimg_index_jpeg(decoder, data, size, &info, &index, &index_size) < 0)
+	if (packimg_index_jpeg(decoder, data, size, &info, &made, &index_size) < 0 ||
+	    index_size > SIDE_MAX)
 		index_size = 0;
+	if (index_size > 0)
+		memcpy(index, made, index_size);
 	for (unsigned i = 0; i < ROUNDS; i++, draw = draw * 1664525 + 1013904223) {
 		uint8_t orientation = i < 2 ? 1 : (uint8_t)(1 + (draw >> 8) % 8);
 		bool indexed = i % 2 && index_size > 0;
@@ -118,6 +162,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		};
 
 		compare(pipelines[(draw >> 16) % TEXTS], &sample, draw >> 4);
+		compare_kept(&sample, draw >> 2);
 	}
 	return 0;
 }
