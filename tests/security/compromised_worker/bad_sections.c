@@ -158,6 +158,33 @@ static void change_role(struct bad_feed *d)
 	sections[BOXES].role = 8;
 }
 
+static void number_no_view(struct bad_feed *d)
+{
+	sections[RING_FLAGS].view = 1;
+}
+
+static void number_view_absurdly(struct bad_feed *d)
+{
+	sections[RING_FLAGS].view = RING_SECTIONS_MAX;
+	sections[RING_FLAGS].view_name = (char *)"a";
+}
+
+static void escape_view(struct bad_feed *d)
+{
+	sections[RING_IMAGES].view_name = (char *)"a\x1b[2J";
+}
+
+static void begin_at_second_view(struct bad_feed *d)
+{
+	sections[BOXES].view = 1;
+	sections[BOXES].view_name = (char *)"a";
+}
+
+static void change_view(struct bad_feed *d)
+{
+	sections[BOXES].view_name = (char *)"a";
+}
+
 static void lengthen_word(struct bad_feed *d)
 {
 	d->geometry.section_count = WORD;
@@ -230,6 +257,11 @@ const struct row bad_section_rows[] = {
 	VALUES(.name = "a name of 64 KiB", .prepare = name_endlessly),
 	VALUES(.name = "a name of escapes", .prepare = escape_name),
 	VALUES(.name = "an unrequested section", .prepare = change_name),
+	VALUES(.name = "the number of a view without a name", .prepare = number_no_view),
+	VALUES(.name = "a view beyond all sections", .prepare = number_view_absurdly),
+	VALUES(.name = "a view's name of escapes", .prepare = escape_view),
+	VALUES(.name = "a value of the second view alone", .prepare = begin_at_second_view),
+	VALUES(.name = "another view after a reconnect", .again = true, .prepare = change_view),
 	{.name = "a line of the schema of escapes", .kind = "values", .prepare = escape_schema},
 	VALUES(.name = "a ring of version 1 for values", .prepare = answer_version_1),
 	VALUES(.name = "another role after a reconnect", .again = true, .prepare = change_role),
