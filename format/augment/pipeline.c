@@ -307,7 +307,8 @@ uint32_t pipeline_batched_decode(const struct pipeline *pipeline, struct pipelin
 {
 	const struct packimg_sample *gaining[PACKIMG_AHEAD_MAX];
 	struct packimg_ahead parts[PACKIMG_AHEAD_MAX];
-	const struct geometry_subject subject = {.value = scratch->value};
+	const struct geometry_subject subject = {.value = scratch->value,
+						 .shared_seed = scratch->shared_seed};
 	uint32_t gain = 0, taken = 0;
 
 	/* The boxes that choose the part to decode are not known yet. */

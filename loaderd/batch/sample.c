@@ -216,8 +216,9 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *t
 		start = ticks_now();
 	}
 	pipeline_scratch_value(thread->scratch, batcher->options.values.values[RING_IMAGES].named);
-	gain = pipeline_batched_decode(batcher->options.pipeline, thread->scratch, samples, found,
-				       order_copy_seed(batcher->options.order.seed, copy),
+	pipeline_scratch_shared_seed(thread->scratch, shared_seed(batcher, copy));
+	gain = pipeline_batched_decode(batcher->options.values.views[0].made.pipeline,
+				       thread->scratch, samples, found, view_seed(batcher, copy, 0),
 				       work->epoch);
 	thread->ahead = gain > 1;
 	if (sigbus_guard_leave())

@@ -171,6 +171,31 @@ TEST(memory_is_limited)
 	free((void *)sample.data);
 }
 
+/* The part of a view's only copy that is decoded ahead is the one that will be requested. */
+TEST(a_view_is_decoded_ahead)
+{
+	struct pipeline *pipeline;
+	struct pipeline_error error;
+	struct packimg_sample samples[] = {new_sample(SIDE, SIDE, 0), new_sample(SIDE, SIDE, 1)};
+	uint8_t output[24 * 24 * 3];
+
+	assert_int_equal(pipeline_parse_views("random_crop(200) view a { random_crop(24) }",
+					      &pipeline, &error),
+			 0);
+	const struct pipeline *view = pipeline_view(pipeline, 0).pipeline;
+
+	pipeline_scratch_shared_seed(scratches[0], 7);
+	assert_int_equal(pipeline_batched_decode(view, scratches[0], samples, 2, 8, 1), 2);
+	assert_int_equal(fake_decoder.ahead_count, 2);
+	assert_int_equal(pipeline_apply(view, scratches[0], &samples[1], 8, 1, output, NULL, NULL),
+			 0);
+	assert_memory_equal(&fake_decoder.ahead.region, &fake_decoder.region,
+			    sizeof(fake_decoder.region));
+	pipeline_free(pipeline);
+	free((void *)samples[0].data);
+	free((void *)samples[1].data);
+}
+
 /* What cannot be decoded is left to the views, which report it. */
 TEST(errors_are_those_of_the_views)
 {
