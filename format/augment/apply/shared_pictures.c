@@ -38,11 +38,24 @@ static uint64_t work_of(const struct packimg_sample *sample, const struct packim
 struct scale_group {
 	struct packimg_region all; /* union of the parts */
 	unsigned parts;
-	bool pays; /* decoding the union is less work than decoding each part */
+	bool pays; /* decoding the union is less work than decoding each part, and it may fit */
 };
 
-static void find_groups(const struct packimg_sample *sample, const struct shared_part *parts,
-			unsigned count, struct scale_group groups[SHARED_PICTURES_MAX])
+/*
+ * Returns false for a picture that exceeds the memory limit. Without this check, libjpeg-turbo
+ * would decode all of a progressive JPEG before it refuses the pixels.
+ */
+static bool may_fit(const struct shared_pictures *shared, const struct packimg_region *region,
+		    uint32_t denominator)
+{
+	uint64_t width = region->width / denominator, height = region->height / denominator;
+
+	return shared->limit == 0 || 3 * width * height <= shared->limit;
+}
+
+static void find_groups(const struct shared_pictures *shared, const struct packimg_sample *sample,
+			const struct shared_part *parts, unsigned count,
+			struct scale_group groups[SHARED_PICTURES_MAX])
 {
 	uint64_t work[SHARED_PICTURES_MAX] = {0};
 
@@ -55,7 +68,8 @@ static void find_groups(const struct packimg_sample *sample, const struct shared
 		work[g] += work_of(sample, &parts[i].region);
 	}
 	for (unsigned g = 0; g < SHARED_PICTURES_MAX; g++)
-		groups[g].pays = groups[g].parts > 1 && work_of(sample, &groups[g].all) < work[g];
+		groups[g].pays = groups[g].parts > 1 && work_of(sample, &groups[g].all) < work[g] &&
+				 may_fit(shared, &groups[g].all, 1u << g);
 }
 
 /* Returns the region with a border, from which upsampling at any scale reads. */
@@ -143,7 +157,7 @@ int shared_pictures_decode(struct shared_pictures *shared, const struct packimg_
 	if (sample->codec == PACKIMG_CODEC_RAW) /* its pixels are in the mapping */
 		return 0;
 	shared->sample = *sample;
-	find_groups(sample, parts, count, groups);
+	find_groups(shared, sample, parts, count, groups);
 	bool kept = keep(shared, sample, groups);
 	for (unsigned i = 0; r == 0 && i < SHARED_PICTURES_MAX; i++) {
 		struct shared_picture *picture = &shared->pictures[i];

@@ -157,14 +157,20 @@ TEST(memory_is_limited)
 	for (unsigned i = 0; i < VIEWS; i++)
 		calls[i] = (struct pipeline_view_call){pipelines[i], i};
 	assert_int_equal(pipeline_scratch_new(&scratch), 0);
-	pipeline_scratch_limit(scratch, 1000);
+	pipeline_scratch_limit(scratch, 10 << 20);
 	fake_decoder.halve = true;
-	fake_decoder.limits = 0;
+	fake_decoder.limits = fake_decoder.calls = 0;
 	for (unsigned i = 0; i < ROUNDS; i++, sample.index++)
 		pipeline_share_decode(scratch, &sample, calls, VIEWS, 1, NULL);
 	/* of the scales 1 and 2, and of their coefficients */
-	assert_in_range(fake_decoder.limit, 1, 1000 / 2 / 5);
+	assert_in_range(fake_decoder.limit, 1, (10 << 20) / 2 / 5);
 	assert_in_range(fake_decoder.limits, 3, 3 * ROUNDS);
+	assert_in_range(fake_decoder.calls, ROUNDS, 2 * ROUNDS);
+	/* What cannot fit is not begun. The views decode rows, which take less memory. */
+	pipeline_scratch_limit(scratch, 10 << 10);
+	fake_decoder.calls = 0;
+	pipeline_share_decode(scratch, &sample, calls, VIEWS, 1, NULL);
+	assert_int_equal(fake_decoder.calls, 0);
 	pipeline_scratch_free(scratch);
 	for (unsigned i = 0; i < VIEWS; i++)
 		pipeline_free(pipelines[i]);
