@@ -721,26 +721,6 @@ static unsigned largest_sections(const struct ring_geometry *geometry, uint32_t 
 	return count;
 }
 
-void delivery_explain_size(const struct batcher_options *options, uint64_t most,
-			   struct refusal *refusal)
-{
-	struct ring_geometry geometry;
-	uint32_t largest[3] = {0};
-	size_t used = strlen(refusal->text), size = sizeof(refusal->text);
-	if (options->values.version != RING_VERSION_2 || batcher_geometry(options, &geometry) < 0)
-		return;
-	unsigned count = largest_sections(&geometry, largest);
-	for (unsigned i = 0; i < count && used < size; i++)
-		used += (size_t)snprintf(refusal->text + used, size - used,
-					 "%s\"%.63s\" takes %llu bytes a batch",
-					 i == 0 ? "; of the largest sections, " : ", ",
-					 options->values.values[largest[i]].name,
-					 (unsigned long long)geometry.sections[largest[i]].room);
-	uint32_t fits = most == 0 ? 0 : batch_size_within(options, most);
-	if (fits > 0 && used < size)
-		snprintf(refusal->text + used, size - used, "; batch_size %u would fit", fits);
-}
-
 /* Returns the name of the value's view; "" if all views share the value, or there are none. */
 static const char *view_name(const struct value_table *values, const struct schema *schema,
 			     const struct value *value)
@@ -749,6 +729,30 @@ static const char *view_name(const struct value_table *values, const struct sche
 	bool viewed = value->source == VALUE_IMAGE ||
 		      (found >= 0 && is_of_views(schema, (unsigned)found));
 	return viewed ? values->views[value->view].made.name : "";
+}
+
+void delivery_explain_size(const struct batcher_options *options, uint64_t most,
+			   struct refusal *refusal)
+{
+	const struct schema *schema = packimg_schema(options->dataset->image);
+	struct ring_geometry geometry;
+	uint32_t largest[3] = {0};
+	size_t used = strlen(refusal->text), size = sizeof(refusal->text);
+	if (options->values.version != RING_VERSION_2 || batcher_geometry(options, &geometry) < 0)
+		return;
+	unsigned count = largest_sections(&geometry, largest);
+	for (unsigned i = 0; i < count && used < size; i++) {
+		const struct value *value = &options->values.values[largest[i]];
+		const char *view = view_name(&options->values, schema, value);
+		used += (size_t)snprintf(refusal->text + used, size - used,
+					 "%s\"%.63s\"%s%.63s takes %llu bytes a batch",
+					 i == 0 ? "; of the largest sections, " : ", ", value->name,
+					 view[0] ? " of view " : "", view,
+					 (unsigned long long)geometry.sections[largest[i]].room);
+	}
+	uint32_t fits = most == 0 ? 0 : batch_size_within(options, most);
+	if (fits > 0 && used < size)
+		snprintf(refusal->text + used, size - used, "; batch_size %u would fit", fits);
 }
 
 int delivery_announce(const struct batcher_options *options, Loaderd__Section ***ret_sections,

@@ -412,6 +412,15 @@ static int keep_direct(struct subscription *subscription, int *direct, uint32_t 
 	return 0;
 }
 
+/* Returns the bytes of all finished images of a sample. */
+static size_t images_size(const struct pipeline *pipeline)
+{
+	size_t size = 0;
+	for (unsigned i = 0; i < pipeline_view_count(pipeline); i++)
+		size += pipeline_sample_size_max(pipeline_view(pipeline, i).pipeline);
+	return size;
+}
+
 static int subscription_take_ring(struct subscription *subscription, struct refusal *refusal)
 {
 	struct batcher_options *options = &subscription->options;
@@ -424,8 +433,7 @@ static int subscription_take_ring(struct subscription *subscription, struct refu
 		int refused = refuse_request(
 			refusal, EDQUOT, "batch_size",
 			"%u slots of %u samples of %zu bytes are more than a ring can hold",
-			options->slots, options->order.batch_size,
-			pipeline_sample_size_max(options->pipeline));
+			options->slots, options->order.batch_size, images_size(options->pipeline));
 		delivery_explain_size(options, UINT64_MAX - 1, refusal);
 		return refused;
 	}

@@ -213,6 +213,7 @@ class Views(unittest.TestCase):
             ({"pipeline": "view a(16) { resize(8x8) }", "values": ["mask", "boxes", "kind"]}, "at most 64 values"),
             ({"fields": ["weight"]}, "takes one finished image"),
             ({"pipeline": "view a { random_iou_crop resize(8x8) } view b { nosuch: fill(1) }"}, 'no value "nosuch"'),
+            ({"pipeline": "view a(2) { resize(4096x4096) to(f32) }", "batch_size": 65536, "slots": 64}, 'of 402653184 bytes .* "image" of view a takes'),
             ({"pipeline": "view a { resize(8x8) } view b { resize(5000x5000) }"}, "at most 4096"),
         ):
             with self.assertRaisesRegex((loaderd.FeedError, ValueError), text):
