@@ -15,7 +15,7 @@ static unsigned make_views(const struct packimg_sample *sample, struct pipeline 
 			   unsigned count, bool share, uint8_t *outputs[VIEWS])
 {
 	struct pipeline_scratch *scratch = scratches[0];
-	struct pipeline_view_call calls[VIEWS];
+	struct pipeline_view_call calls[VIEWS] = {0};
 	unsigned before = fake_decoder.calls;
 
 	for (unsigned i = 0; i < count; i++)
@@ -152,7 +152,7 @@ TEST(memory_is_limited)
 					parse("random_resized_crop(61)")};
 	struct packimg_sample sample = new_sample(SIDE, SIDE, 0);
 	struct pipeline_scratch *scratch;
-	struct pipeline_view_call calls[VIEWS];
+	struct pipeline_view_call calls[VIEWS] = {0};
 
 	for (unsigned i = 0; i < VIEWS; i++)
 		calls[i] = (struct pipeline_view_call){pipelines[i], i};
