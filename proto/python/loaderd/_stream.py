@@ -72,7 +72,10 @@ class Source:
             failure = translated(error)
             if isinstance(failure, (DaemonGone, NoDaemon)):
                 failure = translated(error, self._last_words())
-            raise failure from None
+            try:
+                raise failure from None
+            finally:
+                del failure  # as in next()
         self.info = self._stream.info()
         sections = self._stream.sections()
         self.sections = _by_name(sections)
@@ -167,9 +170,15 @@ class Source:
             if isinstance(failure, WrongProcess) and rank_info().workers > 0:
                 raise translated(error, f" {NO_DATALOADER}") from None
             if not isinstance(failure, NoFreeBatch):
-                raise failure from None
-            failure = translated(error, _HOLDERS)
-        return self._next_after_release(timeout_ms, failure)
+                try:
+                    raise failure from None
+                finally:
+                    del failure  # with its traceback it would be a cycle that holds the callers' locals, such as an iteration
+            held = translated(error, _HOLDERS)
+        try:
+            return self._next_after_release(timeout_ms, held)
+        finally:
+            del held
 
     def _next_after_release(self, timeout_ms: int, failure: FeedError) -> "Optional[_feed.Slot]":
         """Gets a batch although all slots are held: waits for a copy, the garbage collector or another thread to release one."""
@@ -183,13 +192,13 @@ class Source:
             try:
                 return self._stream.next(timeout_ms)
             except _feed.Error as error:
-                again = translated(error)
-                if not isinstance(again, NoFreeBatch):
-                    raise again from None
-            if threading.active_count() == 1:
-                raise failure
-            if until is not None and time.monotonic() >= until:
-                raise failure
+                if not isinstance(translated(error), NoFreeBatch):
+                    raise translated(error) from None
+            if threading.active_count() == 1 or (until is not None and time.monotonic() >= until):
+                try:
+                    raise failure
+                finally:
+                    del failure
             time.sleep(_RELEASE_POLL_S)
 
     def note_reconnect(self) -> None:

@@ -341,6 +341,31 @@ class Ahead(unittest.TestCase):
                         if epoch + i > 0:  # after the first list, the pattern is still unknown
                             self.assertEqual([list(wanted.samples) for wanted in prefetcher._wanted], following[: prefetcher.feed.slots + 1])
 
+    def test_handled_errors_hold_nothing(self):
+        """A handled error leaves no cycle. One would keep a loop that was left alive until the garbage collector runs, with its feed."""
+
+        class Held:
+            pass
+
+        def look(feed):
+            held = Held()
+            try:
+                feed.next(0)
+            except loaderd.FeedError as error:
+                return type(error), weakref.ref(held)
+            self.fail("there is a batch")
+
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        with loaderd.Feed(PACKED, pipeline=PLAIN, batch_size=4, slots=2, daemon="private") as feed:
+            batches = [next(feed), next(feed)]
+            kind, held = look(feed)
+            self.assertEqual((kind, held()), (loaderd.NoFreeBatch, None))
+            del batches
+        with loaderd.Feed(PACKED, pipeline=PLAIN, batch_size=4, wanted=True, daemon="private") as feed:
+            self.assertIsNone(look(feed)[1]())
+
     def test_feeds_are_reused(self):
         ds = dataset()
         train = loaderd.DataLoader(ds, batch_size=8)
