@@ -228,8 +228,8 @@ struct pipeline_view_call {
 /*
  * Announces the pipeline_apply() calls that make the views of a sample in an epoch, at most
  * PIPELINE_VIEWS_MAX: what several of them need is decoded once. This changes neither outputs nor
- * errors. The sample must stay valid until the next announcement, whose count may be 0. Call
- * pipeline_scratch_shared_seed() before. Adds the time to *times, which may be NULL.
+ * errors. The sample's memory must not get another sample before the next announcement, whose count
+ * may be 0. Call pipeline_scratch_shared_seed() before. Adds the time to *times, which may be NULL.
  */
 void pipeline_share_decode(struct pipeline_scratch *scratch, const struct packimg_sample *sample,
 			   const struct pipeline_view_call *views, unsigned count, uint64_t epoch,

@@ -1,9 +1,9 @@
 /*
  * Pictures from which several views of one sample are made: for each scale at which a view would
  * decode its region, the union of these regions is decoded once; with several scales, from
- * coefficients that are decoded once. Views have the same bytes as when
- * each decodes its own region, because a codec's pixels do not depend on the region
- * (packimg_decode()). Part of a pipeline_scratch, so of one thread.
+ * coefficients that are decoded once. Views have the same bytes as when each decodes its own
+ * region, because a codec's pixels do not depend on the region (packimg_decode()). Part of a
+ * pipeline_scratch, so of one thread.
  */
 #pragma once
 
@@ -40,7 +40,8 @@ struct shared_pictures {
 /*
  * Decodes the unions of the parts where this is less work than decoding each part. Pictures that
  * cannot be decoded are left out: then each view decodes its part, and reports the error. The
- * sample must stay valid until the pictures are dropped. -ENOMEM if a decoder cannot be created.
+ * pictures are found by the sample's number, address and form: drop them before its memory gets
+ * another sample. -ENOMEM if a decoder cannot be created.
  */
 int shared_pictures_decode(struct shared_pictures *shared, const struct packimg_sample *sample,
 			   const struct shared_part *parts, unsigned count);
