@@ -19,6 +19,13 @@ enum random_purpose {
 	RANDOM_SELECT = 8, /* trainer: which samples of a step are kept; epoch is the step */
 	RANDOM_COPY = 9,   /* seed of a sample's further copies; epoch is the number of the copy */
 	RANDOM_NAMED = 10, /* transforms that name an image; the seed is mixed with its name */
+	/* the order of a mixture's period; epoch is the period, sample the stage */
+	RANDOM_MIXTURE = 11,
+	RANDOM_PART = 12, /* seed of a part's order; epoch is the part */
+	RANDOM_DRAW = 13, /* a draw by weights; epoch is the pass, sample the place in it */
+	/* the order of the classes in class batches; epoch is the cycle */
+	RANDOM_CLASSES = 14,
+	RANDOM_MEMBERS = 15, /* the order of a class; epoch is the pass, sample the class */
 };
 
 struct random_stream {

@@ -20,8 +20,8 @@
 #include "loaderd/batch/values.h"
 #include "loaderd/io/dataset.h"
 #include "loaderd/io/io.h"
-#include "loaderd/io/order.h"
-#include "loaderd/io/wants.h"
+#include "loaderd/order/order.h"
+#include "loaderd/order/wants.h"
 #include "proto/ring.h"
 #include "proto/stage.h"
 

@@ -3,6 +3,7 @@
 #include "format/base/random.h"
 #include "format/base/system/ticks.h"
 #include "loaderd/crash_marker.h"
+#include "loaderd/order/sampler.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -271,13 +272,15 @@ int sample_substitute(struct batcher *batcher, struct batcher_thread *thread,
 		      struct batcher_work *work, uint32_t i, uint64_t index,
 		      struct sample_times *times, struct packimg_error *error)
 {
+	const struct sampler *sampler = batcher->options.order.sampler;
 	struct random_stream stream;
 	random_init(&stream, batcher->options.order.seed, work->epoch, index, RANDOM_SUBSTITUTE);
 	int r = -EBADMSG;
 	for (unsigned tries = 0; tries < BATCHER_SUBSTITUTES_MAX; tries++) {
 		uint64_t draw = (uint64_t)random_u32(&stream) << 32;
 		draw |= random_u32(&stream);
-		uint64_t other = draw % batcher->options.dataset->count;
+		uint64_t other = sampler ? sampler_other(sampler, index, draw)
+					 : draw % batcher->options.dataset->count;
 		if (other == index)
 			continue;
 		r = make_other(batcher, thread, work, i, other, times, error);

@@ -19,7 +19,7 @@
 
 #include "format/base/schema.h"
 #include "loaderd/io/dataset.h"
-#include "loaderd/io/order.h"
+#include "loaderd/order/order.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
  * steps: a byte selects the operation; a Want is followed by a byte with its length and an encoded
  * message.
  */
-#include "loaderd/io/wants.h"
+#include "loaderd/order/wants.h"
 #include "proto/feed.pb-c.h"
 #include "tests/fuzz/fuzz.h"
 

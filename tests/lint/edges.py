@@ -39,9 +39,11 @@ TABLE = {
                     "format/error.h format/packimg.h tools/packimg/image/sample_encoder.h",
 
     # the daemon: from readers over batches to threads; the supervisor, which includes none of these, and the worker
-    "loaderd/io": "format/packimg.h loaderd/crash_marker.h",
+    # order: which samples a feed delivers, in which order
+    "loaderd/order": "format/packimg.h",
+    "loaderd/io": "format/packimg.h loaderd/crash_marker.h loaderd/order",
     "loaderd/batch": "proto/ring.h proto/stage.h format/augment/pipeline.h format/augment/frame.h format/augment/claim.h loaderd/crash_marker.h "
-                     "loaderd/io",
+                     "loaderd/io loaderd/order",
     "loaderd/pool": "loaderd/batch loaderd/io loaderd/crash_marker.h loaderd/cpus.h",
     "loaderd": "proto loaderd/supervisor/supervisor.h loaderd/worker/worker.h",
     "loaderd/supervisor": "proto loaderd",

@@ -2,7 +2,7 @@
  * The order of samples: a bijection, uniform, divided evenly among ranks, and a function of the
  * position alone.
  */
-#include "loaderd/io/order.h"
+#include "loaderd/order/order.h"
 #include "tests/test.h"
 
 static struct order make_order(uint64_t samples, uint32_t batch_size, uint32_t rank, uint32_t world,
@@ -28,7 +28,7 @@ static void check_bijection(uint64_t samples, uint64_t epoch_number)
 	uint8_t *seen = calloc(samples, 1);
 	order_epoch_init(&epoch, &order, epoch_number);
 	for (uint64_t i = 0; i < samples; i++) {
-		uint64_t sample = order_sample(&epoch, i);
+		uint64_t sample = order_at(&epoch, i).sample;
 		assert_true(sample < samples);
 		assert_int_equal(seen[sample], 0);
 		seen[sample] = 1;
@@ -60,9 +60,9 @@ TEST(huge)
 		struct order order = make_order(sizes[s], 256, 0, 1, false);
 		struct order_epoch epoch;
 		order_epoch_init(&epoch, &order, 3);
-		uint64_t previous = order_sample(&epoch, sizes[s] - 1);
+		uint64_t previous = order_at(&epoch, sizes[s] - 1).sample;
 		for (uint64_t i = 0; i < 1000; i++) {
-			uint64_t sample = order_sample(&epoch, i * 1000003);
+			uint64_t sample = order_at(&epoch, i * 1000003).sample;
 			assert_true(sample < sizes[s]);
 			assert_true(sample != previous);
 			previous = sample;
@@ -77,7 +77,7 @@ TEST(stored_order)
 	order.shuffle = false;
 	order_epoch_init(&epoch, &order, 5);
 	for (uint64_t i = 0; i < 1000; i++)
-		assert_int_equal(order_sample(&epoch, i), i);
+		assert_int_equal(order_at(&epoch, i).sample, i);
 }
 
 TEST(epochs_and_seeds_differ)
@@ -90,8 +90,8 @@ TEST(epochs_and_seeds_differ)
 	order_epoch_init(&c, &other, 0);
 	unsigned same_ab = 0, same_ac = 0;
 	for (uint64_t i = 0; i < 10000; i++) {
-		same_ab += order_sample(&a, i) == order_sample(&b, i);
-		same_ac += order_sample(&a, i) == order_sample(&c, i);
+		same_ab += order_at(&a, i).sample == order_at(&b, i).sample;
+		same_ac += order_at(&a, i).sample == order_at(&c, i).sample;
 	}
 	/* Two independent permutations agree at one position on average. */
 	assert_true(same_ab < 12);
@@ -113,7 +113,7 @@ static void check_uniform(uint64_t samples, unsigned epochs)
 		order_epoch_init(&epoch, &order, e);
 		uint64_t previous = 0;
 		for (uint64_t i = 0; i < samples; i++) {
-			uint64_t sample = order_sample(&epoch, i);
+			uint64_t sample = order_at(&epoch, i).sample;
 			lands[sample * samples + i]++;
 			if (i > 0)
 				follows[previous * samples + sample]++;
@@ -158,7 +158,7 @@ static void mark_rank(const struct order *order, const struct order_epoch *epoch
 		assert_true(batch.count > 0 && batch.count <= order->batch_size);
 		assert_int_equal(batch.last, b + 1 == order->batches);
 		for (uint32_t i = 0; i < batch.count; i++)
-			seen[order_sample(epoch, batch.first + i)]++;
+			seen[order_at(epoch, batch.first + i).sample]++;
 	}
 }
 
@@ -208,7 +208,7 @@ TEST(world_size_does_not_matter)
 			order_epoch_init(&epoch, &order, 2);
 			order_batch(&order, 5, &batch);
 			for (uint32_t i = 0; i < batch.count; i++)
-				sets[w][order_sample(&epoch, batch.first + i)]++;
+				sets[w][order_at(&epoch, batch.first + i).sample]++;
 		}
 	}
 	assert_memory_equal(sets[0], sets[1], sizeof(sets[0]));
@@ -250,9 +250,9 @@ TEST(repeats)
 		assert_int_equal(of.count, 3 * batch.count);
 		assert_int_equal(of.last, batch.last);
 		for (uint32_t i = 0; i < of.count; i++) {
-			assert_int_equal(order_copy(&copies, of.first + i), i / batch.count);
-			assert_int_equal(order_sample(&copies, of.first + i),
-					 order_sample(&keys, batch.first + i % batch.count));
+			assert_int_equal(order_at(&copies, of.first + i).copy, i / batch.count);
+			assert_int_equal(order_at(&copies, of.first + i).sample,
+					 order_at(&keys, batch.first + i % batch.count).sample);
 		}
 	}
 	/* each rank has a contiguous part of the global batch */
@@ -296,5 +296,5 @@ TEST(golden)
 	struct order_epoch epoch;
 	order_epoch_init(&epoch, &order, 1);
 	for (uint64_t i = 0; i < 8; i++)
-		assert_int_equal(order_sample(&epoch, i), expected[i]);
+		assert_int_equal(order_at(&epoch, i).sample, expected[i]);
 }

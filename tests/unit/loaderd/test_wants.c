@@ -1,7 +1,7 @@
 /*
  * The list of batches that a client wants: limits, copy numbers, forgetting, and reuse of entries.
  */
-#include "loaderd/io/wants.h"
+#include "loaderd/order/wants.h"
 #include "tests/test.h"
 
 #include <pthread.h>

@@ -1,17 +1,12 @@
-#include "loaderd/io/order.h"
+#include "loaderd/order/order.h"
 
 #include "format/base/random.h"
-#include "loaderd/io/wants.h"
+#include "loaderd/order/sampler.h"
+#include "loaderd/order/wants.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-
-/*
- * Below 2^8 points the halves of a Feistel network have too few bits for a good shuffle. Smaller
- * datasets use a domain of 2^8 and cycle-walk, which costs at most 256 steps per sample.
- */
-enum { DOMAIN_BITS_MIN = 8 };
 
 static uint64_t order_global(const struct order *order)
 {
@@ -58,59 +53,19 @@ int order_init(struct order *order)
 void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint64_t number)
 {
 	memset(epoch, 0, sizeof(*epoch));
+	epoch->sampler = order->sampler;
+	epoch->number = number;
 	epoch->samples = order->samples;
 	epoch->global = order_global(order);
 	epoch->repeats = order_repeats(order);
-	epoch->shuffle = order->shuffle && order->samples > 1;
-	if (!epoch->shuffle)
-		return;
-	unsigned bits = 64 - (unsigned)__builtin_clzll(order->samples - 1);
-	if (bits < DOMAIN_BITS_MIN)
-		bits = DOMAIN_BITS_MIN;
-	epoch->left_bits = (uint8_t)(bits / 2);
-	epoch->right_bits = (uint8_t)(bits - bits / 2);
-	struct random_stream stream;
-	random_init(&stream, order->seed, number, 0, RANDOM_ORDER);
-	for (unsigned i = 0; i < ORDER_ROUNDS; i++) {
-		epoch->keys[i][0] = random_u32(&stream);
-		epoch->keys[i][1] = random_u32(&stream);
-	}
+	if (!order->sampler && order->shuffle)
+		permutation_init(&epoch->permutation, order->samples, order->seed, number, 0,
+				 RANDOM_ORDER);
+	else
+		permutation_init_identity(&epoch->permutation, order->samples);
 }
 
-/*
- * Round function: the multiply-and-fold step of Philox2x32, keyed before and after the
- * multiplication.
- */
-static inline uint32_t mix(uint32_t x, const uint32_t key[2])
-{
-	uint64_t product = (uint64_t)(x ^ key[0]) * UINT64_C(0xD256D193);
-	uint32_t folded = (uint32_t)(product >> 32) ^ (uint32_t)product ^ key[1];
-	product = (uint64_t)folded * UINT64_C(0x9E3779B9);
-	return (uint32_t)(product >> 32) ^ (uint32_t)product;
-}
-
-static inline uint32_t low_mask(unsigned bits)
-{
-	return (uint32_t)((UINT64_C(1) << bits) - 1);
-}
-
-/*
- * A Feistel network on left_bits + right_bits bits. The halves may differ by one bit, so rounds
- * change the left and the right half in turn and no bit moves between them. Each round is an
- * involution for a given key, so the whole is a bijection.
- */
-static inline uint64_t permute(const struct order_epoch *epoch, uint64_t x)
-{
-	uint32_t left_mask = low_mask(epoch->left_bits), right_mask = low_mask(epoch->right_bits);
-	uint32_t left = (uint32_t)(x >> epoch->right_bits), right = (uint32_t)x & right_mask;
-	for (unsigned i = 0; i < ORDER_ROUNDS; i += 2) {
-		left ^= mix(right, epoch->keys[i]) & left_mask;
-		right ^= mix(left, epoch->keys[i + 1]) & right_mask;
-	}
-	return (uint64_t)left << epoch->right_bits | right;
-}
-
-/* A position mapped to the permutation without repeats, and its copy number. */
+/* A position mapped to the sequence without repeats, and its copy number. */
 struct copied {
 	uint64_t position;
 	uint32_t copy;
@@ -127,11 +82,6 @@ static struct copied order_copied(const struct order_epoch *epoch, uint64_t posi
 			       (uint32_t)((position - before) / each)};
 }
 
-uint32_t order_copy(const struct order_epoch *epoch, uint64_t position)
-{
-	return order_copied(epoch, position).copy;
-}
-
 uint64_t order_copy_seed(uint64_t seed, uint32_t copy)
 {
 	if (copy == 0)
@@ -142,21 +92,15 @@ uint64_t order_copy_seed(uint64_t seed, uint32_t copy)
 	return high << 32 | random_u32(&stream);
 }
 
-uint64_t order_sample(const struct order_epoch *epoch, uint64_t position)
+struct order_item order_at(const struct order_epoch *epoch, uint64_t position)
 {
-	position = order_copied(epoch, position).position;
-	assert(position < epoch->samples);
-	if (!epoch->shuffle)
-		return position;
-	/*
-	 * Cycle walking: iterating the bijection from a point in the range returns to the range, at
-	 * a different point for each start. The domain is less than twice the range, except for the
-	 * smallest datasets.
-	 */
-	do {
-		position = permute(epoch, position);
-	} while (position >= epoch->samples);
-	return position;
+	struct copied at = order_copied(epoch, position);
+	assert(at.position < epoch->samples);
+	if (!epoch->sampler)
+		return (struct order_item){permutation_at(&epoch->permutation, at.position),
+					   at.copy};
+	struct sampler_draw draw = sampler_at(epoch->sampler, epoch->number, at.position);
+	return (struct order_item){draw.sample, draw.copy * epoch->repeats + at.copy};
 }
 
 void order_batch(const struct order *order, uint64_t batch, struct order_batch *ret_batch)
@@ -192,8 +136,7 @@ struct order_item order_slice_at(const struct order_slice *slice, uint32_t i)
 	assert(i < slice->count);
 	if (slice->samples)
 		return (struct order_item){slice->samples[i], slice->copies[i]};
-	return (struct order_item){order_sample(&slice->epoch, slice->first + i),
-				   order_copy(&slice->epoch, slice->first + i)};
+	return order_at(&slice->epoch, slice->first + i);
 }
 
 int order_walk_at(struct order_walk *walk, uint64_t unit, uint64_t *ret_sample)
@@ -215,6 +158,6 @@ int order_walk_at(struct order_walk *walk, uint64_t unit, uint64_t *ret_sample)
 		walk->cached_epoch = epoch;
 		walk->cached = true;
 	}
-	*ret_sample = order_sample(&walk->keys, batch.first + position);
+	*ret_sample = order_at(&walk->keys, batch.first + position).sample;
 	return 1;
 }

@@ -1,4 +1,4 @@
-#include "loaderd/io/wants.h"
+#include "loaderd/order/wants.h"
 
 #include <assert.h>
 #include <errno.h>

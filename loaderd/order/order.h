@@ -1,13 +1,13 @@
 /*
- * The order of samples: one permutation per epoch, split into batches, split into ranks. See
- * loaderd(1), ORDER AND RESUME.
+ * The order of samples: a sequence per epoch, split into batches, split into ranks. See loaderd(1),
+ * ORDER AND RESUME.
  *
- * An epoch's permutation is a keyed bijection evaluated point by point: any position of any epoch
- * costs the same few nanoseconds and no memory, and there is no table to build when a feed opens or
- * an epoch begins. The permutation is first split into global batches of world * batch_size
- * samples, then each global batch into one contiguous part per rank. A position (epoch, batch)
- * therefore always identifies the same samples, and any world and batch_size with the same product
- * give the same global batches.
+ * An epoch's sequence is evaluated point by point: any position of any epoch costs the same and
+ * needs no memory that grows with the epoch. By default it is a keyed permutation of the dataset
+ * (permutation.h); a sampler (sampler.h) makes any other. The sequence is first split into global
+ * batches of world * batch_size samples, then each global batch into one contiguous part per rank.
+ * A position (epoch, batch) therefore always identifies the same samples, and any world and
+ * batch_size with the same product give the same global batches.
  *
  * With repeats (batch augmentation: Hoffer et al. 2020, "Augment Your Batch") a global batch
  * contains 1/repeats as many distinct samples: all of them once, then all of them again, and so on.
@@ -19,13 +19,18 @@
  */
 #pragma once
 
+#include "loaderd/order/permutation.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { ORDER_ROUNDS = 8 };
+struct sampler;
 
 struct order {
-	uint64_t samples; /* in the dataset */
+	/* NULL: all samples of the dataset, each once per epoch. Not owned; outlives the order. */
+	const struct sampler *sampler;
+	uint64_t samples; /* of an epoch, without repeats: in the dataset, or sampler->epoch_samples
+			   */
 	uint64_t seed;
 	uint32_t batch_size; /* samples per batch and rank */
 	uint32_t rank, world;
@@ -37,17 +42,23 @@ struct order {
 	uint64_t batches; /* per epoch and rank; set by order_init() */
 };
 
-/* One epoch's permutation. */
+/* One epoch's sequence. */
 struct order_epoch {
+	const struct sampler *sampler;
+	uint64_t number;
 	uint64_t samples;
 	uint64_t global; /* samples in a full global batch */
 	uint32_t repeats;
-	bool shuffle;
-	uint8_t left_bits, right_bits;
-	uint32_t keys[ORDER_ROUNDS][2];
+	struct permutation permutation; /* unless there is a sampler */
 };
 
-/* One batch of one rank: positions first .. first + count - 1 of the epoch's permutation. */
+/* A sample number, and which of its copies it is: copies have transforms of their own. */
+struct order_item {
+	uint64_t sample;
+	uint32_t copy;
+};
+
+/* One batch of one rank: positions first .. first + count - 1 of the epoch's sequence. */
 struct order_batch {
 	uint64_t first;
 	uint32_t count;
@@ -62,17 +73,15 @@ struct order_batch {
  */
 int order_init(struct order *order);
 void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint64_t number);
-/* Returns the sample index at a position. The position must be below samples * repeats. */
-uint64_t order_sample(const struct order_epoch *epoch, uint64_t position);
-/* Returns the copy number, 0 .. repeats - 1, of the sample at a position. */
-uint32_t order_copy(const struct order_epoch *epoch, uint64_t position);
+/* Returns the sample at a position, which must be below samples * repeats. */
+struct order_item order_at(const struct order_epoch *epoch, uint64_t position);
 /* Returns the seed for the transforms of a copy. Copy 0 uses `seed` itself. */
 uint64_t order_copy_seed(uint64_t seed, uint32_t copy);
 /* Computes the range of a batch; batch < order->batches. */
 void order_batch(const struct order *order, uint64_t batch, struct order_batch *ret_batch);
 
 /*
- * The samples of one batch, of either kind of feed: positions of an epoch's permutation, or a list
+ * The samples of one batch, of either kind of feed: positions of an epoch's sequence, or a list
  * that the client has sent (wants.h).
  */
 struct order_slice {
@@ -82,12 +91,6 @@ struct order_slice {
 	struct order_epoch epoch;
 	const uint64_t *samples; /* [count] of a wanted batch, else NULL */
 	const uint32_t *copies;  /* [count], if samples is set */
-};
-
-/* A sample number, and which of its copies in the batch it is. */
-struct order_item {
-	uint64_t sample;
-	uint32_t copy;
 };
 
 /* Sets *ret_slice to a batch of an epoch; batch < order->batches. */

@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "loaderd/io/order.h"
+#include "loaderd/order/order.h"
 
 #include <stdbool.h>
 #include <stddef.h>
