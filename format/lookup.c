@@ -3,6 +3,7 @@
 #include "format/base/poison.h"
 #include "format/base/system/io.h"
 #include "format/codec/side_data.h"
+#include "format/join_internal.h"
 #include "format/schema_field.h"
 
 #include <errno.h>
@@ -14,25 +15,28 @@ uint64_t packimg_count(const struct packimg *dataset)
 	return dataset->sample_count;
 }
 
-/* Returns the shard that holds the sample; index must be in range. */
-static const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t index,
-					   uint32_t *ret_number)
+uint32_t firsts_find(const uint64_t *firsts, uint32_t count, uint64_t index)
 {
-	uint32_t low = 0, high = dataset->open_count;
+	uint32_t low = 0, high = count;
 
-	/*
-	 * Invariant: firsts[low] <= index < firsts[high]. Moving low on equality skips empty
-	 * shards.
+	/* Invariant: firsts[low] <= index < firsts[high]. Moving low on equality skips empty parts.
 	 */
 	while (high - low > 1) {
 		uint32_t middle = low + (high - low) / 2;
-		if (dataset->firsts[middle] <= index)
+		if (firsts[middle] <= index)
 			low = middle;
 		else
 			high = middle;
 	}
-	*ret_number = low;
-	return &dataset->shards[low];
+	return low;
+}
+
+/* Returns the shard that holds the sample; index must be in range. */
+static const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t index,
+					   uint32_t *ret_number)
+{
+	*ret_number = firsts_find(dataset->firsts, dataset->open_count, index);
+	return &dataset->shards[*ret_number];
 }
 
 /*
@@ -63,6 +67,8 @@ int packimg_read(const struct packimg *dataset, uint64_t index, const void *at, 
 
 	if (index >= dataset->sample_end)
 		return -ERANGE;
+	if (dataset->join)
+		return join_read(dataset, index, at, bytes, size);
 	const struct shard *shard = shard_of_sample(dataset, index, &number);
 	uintptr_t offset = (uintptr_t)at - (uintptr_t)shard->map;
 	if (offset > shard->size || size > shard->size - offset)
@@ -272,6 +278,8 @@ int packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg
 
 	if (index >= dataset->sample_end)
 		return -ERANGE;
+	if (dataset->join)
+		return join_sample(dataset, index, ret_sample);
 	const struct shard *shard = shard_of_sample(dataset, index, &number);
 	int r = index_record_copy(dataset, shard, index - shard->sample_first, &record);
 	if (r < 0 || record_fault(dataset, shard, &record))
@@ -310,6 +318,8 @@ int packimg_image(const struct packimg *dataset, uint64_t index, uint32_t image,
 
 	if (index >= dataset->sample_end || image >= dataset->image_count)
 		return -ERANGE;
+	if (dataset->join)
+		return join_image(dataset, index, image, ret_image);
 	const struct shard *shard = shard_of_sample(dataset, index, &number);
 	int r = image_records_copy(dataset, shard, index - shard->sample_first, image, &records);
 	if (r < 0 || record_fault(dataset, shard, &records.index) ||
@@ -380,6 +390,8 @@ int packimg_source(const struct packimg *dataset, uint64_t index, const char **r
 
 	if (index >= dataset->sample_end)
 		return -ERANGE;
+	if (dataset->join)
+		return join_source(dataset, index, ret_name, ret_size);
 	const struct shard *shard = shard_of_sample(dataset, index, &number);
 	const struct section_view *section = &shard->sections[PIMG_SECTION_SOURCES];
 	if (section->data) {
@@ -499,6 +511,8 @@ int packimg_value(const struct packimg *dataset, uint64_t index, uint32_t field,
 
 	if (index >= dataset->sample_end || field >= dataset->field_count)
 		return -ERANGE;
+	if (dataset->join)
+		return join_value(dataset, index, field, ret_value);
 	const struct shard *shard = shard_of_sample(dataset, index, &number);
 	uint64_t i = index - shard->sample_first;
 	int r = column_view_get(dataset, shard, field, &view);
@@ -549,6 +563,8 @@ int packimg_shard(const struct packimg *dataset, uint32_t shard, struct packimg_
 {
 	if (shard >= dataset->open_count)
 		return -ERANGE;
+	if (dataset->join)
+		return join_shard(dataset, shard, ret_shard);
 	const struct shard *s = &dataset->shards[shard];
 	*ret_shard = (struct packimg_shard){
 		.path = dataset->name ? dataset->name : s->path,

@@ -5,6 +5,7 @@
 #include "format/base/text/text.h"
 #include "format/error.h"
 #include "format/header.h"
+#include "format/join_internal.h"
 #include "format/schema_field.h"
 
 #include <errno.h>
@@ -685,8 +686,10 @@ void packimg_close(struct packimg *dataset)
 {
 	if (!dataset)
 		return;
-	for (uint32_t i = 0; i < dataset->open_count; i++)
+	for (uint32_t i = 0; dataset->shards && i < dataset->open_count; i++)
 		shard_deinit(&dataset->shards[i]);
+	if (dataset->join)
+		join_free(dataset->join);
 	for (uint32_t i = 0; i < dataset->field_count; i++)
 		free((char *)dataset->fields[i].name);
 	free(dataset->fields);

@@ -1,6 +1,6 @@
 /*
- * Internals of an open dataset, shared by reader.c (opening), lookup.c (sample queries) and
- * verify.c. The file's owner may change it while it is open, so no byte is read twice. When
+ * Internals of an open dataset, shared by reader.c (opening), lookup.c (sample queries), verify.c
+ * and join.c. The file's owner may change it while it is open, so no byte is read twice. When
  * opening, pread() copies header, section table, classes, field names and metadata; only these
  * copies are validated and used. At each use, copy_once() copies index records, column headers and
  * string offsets from the mapping, or pread() if unmapped. Every bound of an access comes from such
@@ -46,7 +46,14 @@ struct shard {
 	bool has_images; /* the feature `images`: PIMG_INCOMPATIBLE_IMAGES */
 };
 
+struct join; /* format/join_internal.h */
+
+/*
+ * A dataset: its shards, or those of its parts if packimg_join() made it. A joined dataset has no
+ * shards, firsts, field_values and name.
+ */
 struct packimg {
+	struct join *join; /* owned; NULL unless joined */
 	/* name of all files of a dataset opened from descriptors; NULL if each shard has a path */
 	char *name;
 	struct shard *shards;
@@ -77,6 +84,13 @@ struct packimg {
 	double mean[3], std[3];
 	uint8_t uuid[16];
 };
+
+/*
+ * Returns the last of `count` parts that begins at or before index, which must be less than the
+ * total. firsts has the first index of each part, then the total. So the result is not an empty
+ * part.
+ */
+uint32_t firsts_find(const uint64_t *firsts, uint32_t count, uint64_t index);
 
 /*
  * Returns the reason why an index record is invalid, as the end of a sentence, or NULL if it is

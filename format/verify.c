@@ -1,6 +1,7 @@
 #include "format/base/poison.h"
 #include "format/base/text/text.h"
 #include "format/error.h"
+#include "format/join_internal.h"
 #include "format/reader.h"
 #include "format/schema_field.h"
 
@@ -456,6 +457,8 @@ int packimg_check(const struct packimg *dataset, struct packimg_error *error)
 		return packimg_fail(
 			error, -ERANGE,
 			"the dataset was opened by packimg_open_info(), without samples");
+	if (dataset->join)
+		return join_check(dataset, error);
 	if (dataset->unmapped)
 		return packimg_fail(error, -ENOTSUP,
 				    "%s: cannot be checked as it is not mapped; open it by "

@@ -187,6 +187,9 @@ static int rewriter_init(struct packimg_rewriter *rewriter, const struct packimg
 int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter **ret_rewriter,
 			 struct packimg_error *error)
 {
+	if (dataset->join)
+		return packimg_fail(error, -ENOTSUP,
+				    "a joined dataset cannot be rewritten; rewrite its parts");
 	struct packimg_rewriter *rewriter = calloc(1, sizeof(*rewriter));
 	if (!rewriter)
 		return packimg_fail(error, -ENOMEM, "out of memory");
