@@ -2,6 +2,7 @@
 
 #include "format/base/random.h"
 #include "format/base/system/ticks.h"
+#include "format/join.h"
 #include "loaderd/crash_marker.h"
 #include "loaderd/order/sampler.h"
 
@@ -108,6 +109,9 @@ static int make_sample(struct batcher *batcher, struct batcher_thread *thread,
 		       struct packimg_error *error)
 {
 	struct dataset *dataset = batcher->options.dataset;
+	uint64_t number;
+	const struct packimg *part =
+		packimg_part(dataset->image, packimg_part_of(dataset->image, index, &number));
 	for (;;) {
 		uint64_t faults = atomic_load(&dataset->guard.faults);
 		/*
@@ -119,7 +123,7 @@ static int make_sample(struct batcher *batcher, struct batcher_thread *thread,
 		}
 		error->text[0] = '\0';
 		sigbus_guard_enter(&dataset->guard);
-		crash_marker_begin(packimg_uuid(dataset->image), index);
+		crash_marker_begin(packimg_uuid(part), number);
 		int r = make_guarded(batcher, thread, work, i, index, bytes, times, error);
 		crash_marker_end();
 		if (sigbus_guard_leave()) {
@@ -127,7 +131,7 @@ static int make_sample(struct batcher *batcher, struct batcher_thread *thread,
 			dataset_condemn(dataset, index);
 			snprintf(error->text, sizeof(error->text),
 				 "sample %llu: the file ends before it or cannot be read",
-				 (unsigned long long)index);
+				 (unsigned long long)number);
 			return -EBADMSG;
 		}
 		if (atomic_load(&dataset->guard.faults) == faults)
@@ -293,10 +297,11 @@ int sample_substitute(struct batcher *batcher, struct batcher_thread *thread,
 		batcher->options.report(batcher->options.report_user, batcher->options.dataset,
 					other, error->text);
 	}
+	uint64_t number;
+	const char *path = dataset_locate(batcher->options.dataset, index, &number);
 	snprintf(error->text, sizeof(error->text),
 		 "sample %llu and its %d replacements could not be decoded; run packimg verify on "
 		 "%.300s",
-		 (unsigned long long)index, BATCHER_SUBSTITUTES_MAX,
-		 batcher->options.dataset->path);
+		 (unsigned long long)number, BATCHER_SUBSTITUTES_MAX, path);
 	return r;
 }

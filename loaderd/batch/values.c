@@ -420,21 +420,22 @@ static int move_rows(const struct value *value, const struct value_origin *origi
 static void explain_value(int r, const struct value_origin *origin, const struct value *value,
 			  const struct packimg_value *stored, struct packimg_error *error)
 {
-	const unsigned long long index = origin->sample->index;
+	uint64_t number;
+	const char *path = dataset_locate(origin->dataset, origin->sample->index, &number);
+	const unsigned long long index = number;
 	const char *name = value_name(value, origin->dataset);
 	if (r == -EINVAL && value->name)
 		snprintf(
 			error->text, sizeof(error->text),
 			"sample %llu of %.200s: value \"%.100s\" has %zu bytes, and field_bytes is "
 			"%llu; the file does not record the longest value: ask for more",
-			index, origin->dataset->path, name, stored->size,
-			(unsigned long long)value->capacity);
+			index, path, name, stored->size, (unsigned long long)value->capacity);
 	else if (r == -EINVAL)
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu of %.200s: field \"%.100s\" has %zu bytes, and "
 			 "field_bytes is %u; ask for more (at most %d), or for cut values",
-			 index, origin->dataset->path, name, stored->size,
-			 (uint32_t)value->capacity, RING_FIELD_BYTES_MAX);
+			 index, path, name, stored->size, (uint32_t)value->capacity,
+			 RING_FIELD_BYTES_MAX);
 	else if (r == -ENOMEM)
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu: no memory for its value of field \"%.100s\"", index, name);
@@ -570,14 +571,17 @@ static int drop_boxes(const struct value_table *values, uint32_t b,
 			snprintf(error->text, sizeof(error->text),
 				 "sample %llu: the polygons of its value \"%.100s\" end within a "
 				 "box",
-				 (unsigned long long)origin->sample->index, value->name);
+				 (unsigned long long)dataset_number(origin->dataset,
+								    origin->sample->index),
+				 value->name);
 		else if (found != count)
 			snprintf(error->text, sizeof(error->text),
 				 "sample %llu: its value \"%.100s\" has %llu %s, but the boxes "
 				 "\"%.100s\", to which they belong, are %zu",
-				 (unsigned long long)origin->sample->index, value->name,
-				 (unsigned long long)found, value->objects ? "objects" : "rows",
-				 boxes->name, count);
+				 (unsigned long long)dataset_number(origin->dataset,
+								    origin->sample->index),
+				 value->name, (unsigned long long)found,
+				 value->objects ? "objects" : "rows", boxes->name, count);
 		if (found != count)
 			return -EBADMSG;
 	}

@@ -1,5 +1,7 @@
 #include "loaderd/io/dataset.h"
 
+#include "format/join.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,9 +41,44 @@ static int map_regions(struct dataset *dataset)
 	return 0;
 }
 
-static int dataset_prepare(struct dataset *dataset, const char *path)
+/* Names a joined dataset by its first parts: "a.pimg + b.pimg + 3 more". */
+static char *joined_path(const struct dataset_files *parts, uint32_t count)
 {
-	dataset->path = strdup(path);
+	enum { PARTS_NAMED = 3 };
+	char *text = NULL;
+	size_t size;
+	FILE *stream = open_memstream(&text, &size);
+	if (!stream)
+		return NULL;
+	for (uint32_t p = 0; p < count && p < PARTS_NAMED; p++)
+		fprintf(stream, "%s%s", p ? " + " : "", parts[p].path);
+	if (count > PARTS_NAMED)
+		fprintf(stream, " + %u more", count - PARTS_NAMED);
+	if (fclose(stream) == 0)
+		return text;
+	free(text);
+	return NULL;
+}
+
+static int copy_paths(struct dataset *dataset, const struct dataset_files *parts, uint32_t count)
+{
+	dataset->path = count == 1 ? strdup(parts[0].path) : joined_path(parts, count);
+	if (count == 1)
+		return dataset->path ? 0 : -ENOMEM;
+	dataset->part_paths = calloc(count, sizeof(*dataset->part_paths));
+	if (!dataset->path || !dataset->part_paths)
+		return -ENOMEM;
+	for (; dataset->part_path_count < count; dataset->part_path_count++) {
+		char *copy = strdup(parts[dataset->part_path_count].path);
+		if (!copy)
+			return -ENOMEM;
+		dataset->part_paths[dataset->part_path_count] = copy;
+	}
+	return 0;
+}
+
+static int dataset_prepare(struct dataset *dataset)
+{
 	dataset->count = packimg_count(dataset->image);
 	/* calloc() takes large arrays from mmap, so untouched parts use no memory. */
 	size_t words = dataset->count / 64 + 1;
@@ -51,13 +88,42 @@ static int dataset_prepare(struct dataset *dataset, const char *path)
 		       sizeof(*dataset->images_checked));
 	dataset->damaged = calloc(words, sizeof(*dataset->damaged));
 	dataset->reported = calloc(words, sizeof(*dataset->reported));
-	if (!dataset->path || !dataset->checked || !dataset->images_checked || !dataset->damaged ||
+	if (!dataset->checked || !dataset->images_checked || !dataset->damaged ||
 	    !dataset->reported)
 		return -ENOMEM;
 	return map_regions(dataset);
 }
 
-int dataset_open(const char *path, const int *fds, uint32_t count, bool mapped,
+static int open_part(const struct dataset_files *part, bool mapped, struct packimg **ret_image,
+		     struct packimg_error *error)
+{
+	int r = mapped ? packimg_open_fds(part->path, part->fds, part->count, ret_image, error)
+		       : packimg_open_unmapped(part->path, part->fds, part->count, ret_image,
+					       error);
+	for (uint32_t i = 0; r == 0 && i < part->count; i++)
+		part->fds[i] = -1;
+	return r;
+}
+
+static int open_parts(struct dataset *dataset, const struct dataset_files *parts, uint32_t count,
+		      struct packimg_error *error)
+{
+	uint32_t opened = 0;
+	struct packimg **images = calloc(count, sizeof(struct packimg *));
+	int r = images ? 0 : -ENOMEM;
+	while (r == 0 && opened < count) {
+		r = open_part(&parts[opened], dataset->mapped, &images[opened], error);
+		opened += r == 0;
+	}
+	if (r == 0)
+		r = packimg_join(images, count, &dataset->image, error);
+	for (uint32_t p = 0; r < 0 && p < opened; p++)
+		packimg_close(images[p]);
+	free(images);
+	return r;
+}
+
+int dataset_open(const struct dataset_files *parts, uint32_t part_count, bool mapped,
 		 struct dataset **ret_dataset, struct packimg_error *error)
 {
 	struct dataset *dataset = calloc(1, sizeof(*dataset));
@@ -65,17 +131,17 @@ int dataset_open(const char *path, const int *fds, uint32_t count, bool mapped,
 		return -ENOMEM;
 	dataset->mapped = mapped;
 	sigbus_guard_enter(NULL);
-	int r = mapped ? packimg_open_fds(path, fds, count, &dataset->image, error)
-		       : packimg_open_unmapped(path, fds, count, &dataset->image, error);
+	int r = copy_paths(dataset, parts, part_count);
+	r = r ?: open_parts(dataset, parts, part_count, error);
 	if (r == 0)
-		r = dataset_prepare(dataset, path);
+		r = dataset_prepare(dataset);
 	if (sigbus_guard_leave() && r == 0) {
 		snprintf(error->text, sizeof(error->text),
 			 "%s: the file became shorter while it was being opened, or cannot be read",
-			 path);
+			 dataset->path);
 		r = -EBADMSG;
 	} else if (r == -ENOMEM) {
-		snprintf(error->text, sizeof(error->text), "%s: out of memory", path);
+		snprintf(error->text, sizeof(error->text), "%s: out of memory", parts[0].path);
 	}
 	if (r < 0) {
 		dataset_free(dataset);
@@ -83,6 +149,27 @@ int dataset_open(const char *path, const int *fds, uint32_t count, bool mapped,
 	}
 	*ret_dataset = dataset;
 	return 0;
+}
+
+const char *dataset_locate(const struct dataset *dataset, uint64_t index, uint64_t *ret_number)
+{
+	uint32_t part = packimg_part_of(dataset->image, index, ret_number);
+	return dataset->part_paths ? dataset->part_paths[part] : dataset->path;
+}
+
+uint64_t dataset_number(const struct dataset *dataset, uint64_t index)
+{
+	uint64_t number;
+	packimg_part_of(dataset->image, index, &number);
+	return number;
+}
+
+static void free_paths(struct dataset *dataset)
+{
+	for (uint32_t p = 0; p < dataset->part_path_count; p++)
+		free(dataset->part_paths[p]);
+	free(dataset->part_paths);
+	free(dataset->path);
 }
 
 void dataset_free(struct dataset *dataset)
@@ -96,7 +183,7 @@ void dataset_free(struct dataset *dataset)
 	free(dataset->images_checked);
 	free(dataset->damaged);
 	free(dataset->reported);
-	free(dataset->path);
+	free_paths(dataset);
 	free(dataset);
 }
 
@@ -111,7 +198,7 @@ int dataset_verify(struct dataset *dataset, const struct packimg_sample *sample,
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu: stored bytes do not match their checksum; the file is "
 			 "damaged",
-			 (unsigned long long)sample->index);
+			 (unsigned long long)dataset_number(dataset, sample->index));
 		return -EBADMSG;
 	}
 	bit_set(dataset->checked, sample->index);
@@ -123,7 +210,7 @@ int dataset_known(struct dataset *dataset, uint64_t index, struct packimg_error 
 	if (!bit_test(dataset->damaged, index))
 		return 0;
 	snprintf(error->text, sizeof(error->text), "sample %llu: was found to be damaged before",
-		 (unsigned long long)index);
+		 (unsigned long long)dataset_number(dataset, index));
 	return -EBADMSG;
 }
 
@@ -137,7 +224,8 @@ int dataset_sample(struct dataset *dataset, uint64_t index, bool verify,
 	r = packimg_sample(dataset->image, index, &sample);
 	if (r < 0) {
 		snprintf(error->text, sizeof(error->text),
-			 "sample %llu: its index record is damaged", (unsigned long long)index);
+			 "sample %llu: its index record is damaged",
+			 (unsigned long long)dataset_number(dataset, index));
 		return r;
 	}
 	if (verify) {
@@ -157,7 +245,7 @@ int dataset_image(struct dataset *dataset, uint64_t index, uint32_t image,
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu: the record of its further image %u is damaged, or has "
 			 "another size than the image to which it belongs",
-			 (unsigned long long)index, image);
+			 (unsigned long long)dataset_number(dataset, index), image);
 		return -EBADMSG;
 	}
 	return r;
@@ -174,7 +262,7 @@ int dataset_verify_image(struct dataset *dataset, const struct packimg_sample *s
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu: stored bytes of its further image %u do not match their "
 			 "checksum; the file is damaged",
-			 (unsigned long long)sample->index, image);
+			 (unsigned long long)dataset_number(dataset, sample->index), image);
 		return -EBADMSG;
 	}
 	bit_set(dataset->images_checked, bit);

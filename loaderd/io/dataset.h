@@ -1,7 +1,8 @@
 /*
- * One open dataset: its packed image files, the verification state of its samples (checksum
- * verified, found damaged), and the guard over its mappings. All feeds that read the dataset share
- * it; any thread may use it. The owner keeps the reference count (registry.h).
+ * One open dataset, which may be joined from several (format/join.h): its packed image files, the
+ * verification state of its samples (checksum verified, found damaged), and the guard over its
+ * mappings. All feeds that read the dataset share it; any thread may use it. The owner keeps the
+ * reference count (registry.h).
  */
 #pragma once
 
@@ -13,8 +14,10 @@
 
 struct dataset {
 	struct packimg *image;
-	bool mapped; /* if false, samples are copied with packimg_read() */
-	char *path;  /* as named by the client */
+	bool mapped;       /* if false, samples are copied with packimg_read() */
+	char *path;        /* as named by the client; of a joined dataset, the first parts' paths */
+	char **part_paths; /* owned; of a joined dataset, as named by the client */
+	uint32_t part_path_count;
 	uint64_t count;
 	uint64_t bytes; /* total size of the files */
 	struct sigbus_guard_map guard;
@@ -32,13 +35,28 @@ struct dataset {
 	_Atomic bool suspect;
 };
 
+/* The files of a dataset, or of one that is to be joined with others. */
+struct dataset_files {
+	const char *path; /* for messages */
+	int *fds;         /* owned by the caller; those that are taken over become -1 */
+	uint32_t count;
+};
+
 /*
- * Opens the dataset in the files `fds`; takes them over on success. `path` is for messages. If
- * `mapped`, calls packimg_open_fds(), else packimg_open_unmapped(), and returns their errors. Reads
- * the files inside a guard: returns -EBADMSG if a file shrinks while it is being opened.
+ * Opens the dataset in these files, joined if there is more than one part. If `mapped`, calls
+ * packimg_open_fds(), else packimg_open_unmapped(), and returns their errors and those of
+ * packimg_join(). Reads the files inside a guard: returns -EBADMSG if a file shrinks while it is
+ * being opened. Takes fds over even if it fails.
  */
-int dataset_open(const char *path, const int *fds, uint32_t count, bool mapped,
+int dataset_open(const struct dataset_files *parts, uint32_t part_count, bool mapped,
 		 struct dataset **ret_dataset, struct packimg_error *error);
+/*
+ * Returns the path of the dataset, or of the part that holds the sample, for messages; *ret_number
+ * is the sample's number in it.
+ */
+const char *dataset_locate(const struct dataset *dataset, uint64_t index, uint64_t *ret_number);
+/* Returns the sample's number in its part, for messages. */
+uint64_t dataset_number(const struct dataset *dataset, uint64_t index);
 void dataset_free(struct dataset *dataset);
 
 /*

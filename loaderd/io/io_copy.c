@@ -82,26 +82,26 @@ static int io_copy_to(struct dataset *dataset, const struct packimg_sample *samp
 int io_copy_sample(struct dataset *dataset, struct packimg_sample *sample, struct io_buffer *buffer,
 		   struct packimg_error *error)
 {
-	const uint64_t index = sample->index;
+	const uint64_t number = dataset_number(dataset, sample->index);
 	const struct layout layout = layout_of(sample);
 	if (buffer->limit != 0 && layout.size > buffer->limit) {
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu: its stored bytes need %llu bytes of memory, but the limit "
 			 "is %llu; raise the limit, or store a smaller image",
-			 (unsigned long long)index, (unsigned long long)layout.size,
+			 (unsigned long long)number, (unsigned long long)layout.size,
 			 (unsigned long long)buffer->limit);
 		return -E2BIG;
 	}
 	uint8_t *bytes = io_buffer_take(buffer, layout.size);
 	if (!bytes) {
 		snprintf(error->text, sizeof(error->text), "sample %llu: out of memory",
-			 (unsigned long long)index);
+			 (unsigned long long)number);
 		return -ENOMEM;
 	}
 	if (io_copy_to(dataset, sample, &layout, bytes) < 0) {
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu: the file ends before it or cannot be read",
-			 (unsigned long long)index);
+			 (unsigned long long)number);
 		return -EBADMSG;
 	}
 	memset(bytes + layout.size - TAIL, 0, TAIL);

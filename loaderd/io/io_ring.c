@@ -609,7 +609,8 @@ int io_ring_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sam
 	}
 	if (tag == 0)
 		return -ECANCELED;
-	snprintf(error->text, sizeof(error->text), "sample %llu: %s", (unsigned long long)index,
+	snprintf(error->text, sizeof(error->text), "sample %llu: %s",
+		 (unsigned long long)dataset_number(io->options.dataset, index),
 		 entry->error == -ENODATA ? "the file ends before it" : strerror(-entry->error));
 	return -EIO;
 }

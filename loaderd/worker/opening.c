@@ -1,7 +1,10 @@
+#include "format/join.h"
 #include "loaderd/log.h"
 #include "loaderd/reply.h"
 #include "loaderd/worker/dataset_reply.h"
 #include "loaderd/worker/delivery.h"
+#include "loaderd/worker/fd_transfer.h"
+#include "loaderd/worker/feed_order.h"
 #include "loaderd/worker/server_internal.h"
 
 #include <errno.h>
@@ -12,87 +15,6 @@
 
 /* fds kept free for connections: each may receive one message with the maximum number of fds */
 enum { DESCRIPTORS_SPARE = 2 * FRAME_FDS_MAX };
-
-/*
- * Transfers the fds of a dataset's files from the client, part by part. The client opened them with
- * its own credentials; the worker knows only their number. The control thread uses the struct while
- * parts arrive. proto/SPEC.md, "Files".
- */
-struct fd_transfer {
-	int *fds;
-	uint32_t count; /* fds received so far */
-	uint32_t total; /* number of files of the dataset; 0 until the first part has come */
-	uint32_t max;   /* maximum number of files to request */
-	bool direct;    /* request files opened with O_DIRECT */
-};
-
-/* Requests the first `max` files. */
-static void fd_transfer_init(struct fd_transfer *transfer, uint32_t max, bool direct)
-{
-	*transfer = (struct fd_transfer){.max = max, .direct = direct};
-}
-
-/* Closes the fds that were not taken over. On a job thread: close() may block. */
-static void fd_transfer_deinit(struct fd_transfer *transfer)
-{
-	for (uint32_t i = 0; i < transfer->count; i++)
-		if (transfer->fds[i] >= 0)
-			close(transfer->fds[i]);
-	free(transfer->fds);
-	*transfer = (struct fd_transfer){0};
-}
-
-static uint32_t fd_transfer_wanted(const struct fd_transfer *transfer)
-{
-	return transfer->total < transfer->max ? transfer->total : transfer->max;
-}
-
-static bool fd_transfer_complete(const struct fd_transfer *transfer)
-{
-	return transfer->total > 0 && transfer->count == fd_transfer_wanted(transfer);
-}
-
-/* Returns the number of files still missing; valid after the first part. */
-static uint32_t fd_transfer_left(const struct fd_transfer *transfer)
-{
-	return fd_transfer_wanted(transfer) - transfer->count;
-}
-
-/* Fills in the request for the next part. */
-static void fd_transfer_ask(const struct fd_transfer *transfer, Loaderd__NeedFiles *ret_need)
-{
-	uint32_t left = transfer->total == 0 ? transfer->max : fd_transfer_left(transfer);
-	loaderd__need_files__init(ret_need);
-	ret_need->first = transfer->count;
-	ret_need->most = left < FRAME_FDS_MAX ? left : FRAME_FDS_MAX;
-	ret_need->direct = transfer->direct;
-}
-
-/*
- * Takes the fds of a part from its frame. -EPROTO: not the part that was requested; -EDQUOT: the
- * dataset has more files than `limit`; -ENOMEM.
- */
-static int fd_transfer_take(struct fd_transfer *transfer, const Loaderd__Files *part,
-			    struct frame_reader *reader, uint64_t limit)
-{
-	unsigned count = frame_fd_count(reader);
-	if (count == 0 || part->first != transfer->count || part->direct != transfer->direct ||
-	    part->total == 0 || (transfer->total != 0 && part->total != transfer->total))
-		return -EPROTO;
-	if (part->total > limit)
-		return -EDQUOT;
-	transfer->total = part->total;
-	if (count > fd_transfer_left(transfer))
-		return -EPROTO;
-	int *fds = realloc(transfer->fds, (transfer->count + count) * sizeof(*fds));
-	if (!fds)
-		return -ENOMEM;
-	transfer->fds = fds;
-	for (unsigned i = 0; i < count; i++)
-		fds[transfer->count + i] = frame_take_fd(reader, i);
-	transfer->count += count;
-	return 0;
-}
 
 /*
  * The states that a request passes.
@@ -264,7 +186,37 @@ static int opening_admit(struct session *session, const Loaderd__Request *reques
 	if (session->opening)
 		return refuse_request(refusal, EBUSY, NULL,
 				      "this connection has a pending request; wait for its reply");
+	if (feed && request->open_feed->n_parts > SAMPLER_PARTS_MAX)
+		return refuse_request(refusal, EINVAL, "parts", "%zu parts: a feed may have %d",
+				      request->open_feed->n_parts, SAMPLER_PARTS_MAX);
 	return feed ? admit_feed(session, refusal) : 0;
+}
+
+/* Asks for a part's dataset, and for the lists of its choice. */
+static int ask_for_part(struct fd_transfer *files, uint32_t part, const Loaderd__Choice *choice)
+{
+	int r = fd_transfer_add(files, part, LOADERD__PART_FILE__PART_DATASET, UINT32_MAX, false);
+	if (r == 0 && choice && choice->listed)
+		r = fd_transfer_add(files, part, LOADERD__PART_FILE__PART_LIST, 1, false);
+	if (r == 0 && choice && choice->weighted)
+		r = fd_transfer_add(files, part, LOADERD__PART_FILE__PART_WEIGHTS, 1, false);
+	if (r == 0 && choice && choice->class_weighted)
+		r = fd_transfer_add(files, part, LOADERD__PART_FILE__PART_CLASS_WEIGHTS, 1, false);
+	return r;
+}
+
+static int ask_for_files(struct opening *opening)
+{
+	const Loaderd__OpenFeed *request = opening->request->open_feed;
+	int r = 0;
+	if (!is_feed(opening))
+		return fd_transfer_add(&opening->files, 0, LOADERD__PART_FILE__PART_DATASET, 1,
+				       false);
+	if (request->n_parts == 0)
+		return ask_for_part(&opening->files, 0, NULL);
+	for (uint32_t p = 0; r == 0 && p < request->n_parts; p++)
+		r = ask_for_part(&opening->files, p, request->parts[p]->choice);
+	return r;
 }
 
 void opening_begin(struct session *session, Loaderd__Request *request)
@@ -289,11 +241,13 @@ void opening_begin(struct session *session, Loaderd__Request *request)
 		opening->feed_id = ++session->server->feed_id;
 		session->feed_state = SESSION_FEED_OPENING;
 		session->server->feed_count++;
-		fd_transfer_init(&opening->files, UINT32_MAX, false);
-	} else {
-		fd_transfer_init(&opening->files, 1, false);
 	}
-	opening_enter(opening, OPENING_WAIT_FILES);
+	if (ask_for_files(opening) == 0) {
+		opening_enter(opening, OPENING_WAIT_FILES);
+		return;
+	}
+	refuse_request(&opening->refusal, ENOMEM, NULL, "the daemon is out of memory");
+	opening_refuse(session);
 }
 
 static void pass_descriptors(const struct session *session, int allowed)
@@ -312,14 +266,22 @@ static void files_enter(struct opening *opening)
 	session_reply(opening->session, &reply);
 }
 
-static void over_limit(struct session *session, uint32_t total)
+static const char *path_field(const struct opening *opening)
+{
+	if (!is_feed(opening))
+		return "path";
+	return opening->request->open_feed->n_parts > 0 ? "parts" : "dataset";
+}
+
+static void over_limit(struct session *session)
 {
 	struct opening *opening = session->opening;
 	uint64_t limit = session->server->config->shards;
-	refuse_request(&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
-		       "the dataset has %u files, but the daemon's limit is %llu ([limits] "
-		       "shards); pack it into fewer shards, or raise the limit",
-		       total, (unsigned long long)limit);
+	refuse_request(&opening->refusal, EDQUOT, path_field(opening),
+		       "the feed would read %llu files, but the daemon's limit is %llu ([limits] "
+		       "shards); pack the dataset into fewer shards, or raise the limit",
+		       (unsigned long long)fd_transfer_files(&opening->files),
+		       (unsigned long long)limit);
 	opening_refuse(session);
 }
 
@@ -333,18 +295,19 @@ static bool has_room(const struct session *session)
 	const struct fd_transfer *files = &session->opening->files;
 	uint64_t most = session->server->fds_max;
 	uint64_t spare = most / 8 < DESCRIPTORS_SPARE ? most / 8 : DESCRIPTORS_SPARE;
-	uint64_t newest = (uint64_t)files->fds[files->count - 1];
+	uint64_t newest = (uint64_t)fd_transfer_newest(files);
 	return newest + fd_transfer_left(files) + spare < most;
 }
 
 static void out_of_descriptors(struct session *session)
 {
 	struct opening *opening = session->opening;
-	refuse_request(&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
-		       "the dataset has %u files, but too few are left of the %llu that this "
+	refuse_request(&opening->refusal, EDQUOT, path_field(opening),
+		       "the dataset has %llu files, but too few are left of the %llu that this "
 		       "user's worker may have open (LimitNOFILE= of the service, ulimit -n); pack "
 		       "it into fewer shards, close other feeds, or raise the limit",
-		       opening->files.total, (unsigned long long)session->server->fds_max);
+		       (unsigned long long)fd_transfer_files(&opening->files),
+		       (unsigned long long)session->server->fds_max);
 	opening_refuse(session);
 }
 
@@ -357,7 +320,7 @@ void opening_files(struct session *session, const Loaderd__Files *part)
 					   is_feed(opening) ? session->server->config->shards
 							    : UINT64_MAX);
 	if (r == -EDQUOT) {
-		over_limit(session, part->total);
+		over_limit(session);
 		return;
 	}
 	if (r < 0) {
@@ -386,19 +349,20 @@ void opening_files(struct session *session, const Loaderd__Files *part)
 static int prepare_run(struct opening *opening)
 {
 	return subscription_new(opening->request->open_feed, opening->session, opening->feed_id,
-				opening->files.fds, opening->files.count, &opening->feed,
-				&opening->refusal);
+				&opening->files, &opening->feed, &opening->refusal);
 }
 
 static void prepare_next(struct opening *opening)
 {
-	const uint32_t direct = subscription_wants_direct(opening->feed);
-	if (direct == 0) {
+	int r = subscription_ask_direct(opening->feed, &opening->files);
+	if (r < 0) {
+		refuse_request(&opening->refusal, ENOMEM, NULL, "the daemon is out of memory");
+		opening_refuse(opening->session);
+	} else if (fd_transfer_complete(&opening->files)) {
 		opening_enter(opening, OPENING_WAIT_ROOM);
-		return;
+	} else {
+		opening_enter(opening, OPENING_WAIT_FILES);
 	}
-	fd_transfer_init(&opening->files, direct, true);
-	opening_enter(opening, OPENING_WAIT_FILES);
 }
 
 /*
@@ -413,8 +377,7 @@ void opening_writable(struct session *session)
 
 static int start_run(struct opening *opening)
 {
-	return subscription_start(opening->feed, opening->files.fds, opening->files.count,
-				  &opening->refusal);
+	return subscription_start(opening->feed, &opening->files, &opening->refusal);
 }
 
 static void start_next(struct opening *opening)
@@ -438,6 +401,47 @@ static int map_run(struct opening *opening)
 	return subscription_mapped(opening->feed, &opening->refusal);
 }
 
+/* What FeedOpened says of the parts. */
+struct opened_parts {
+	Loaderd__OpenedPart *parts;
+	Loaderd__OpenedPart **list;
+};
+
+static void opened_parts_free(struct opened_parts *parts)
+{
+	free(parts->parts);
+	free(parts->list);
+}
+
+static int announce_parts(const struct subscription *feed, const Loaderd__OpenFeed *request,
+			  Loaderd__FeedOpened *opened, struct opened_parts *parts)
+{
+	const struct sampler *sampler = feed->options.order.sampler;
+	size_t count = request->n_parts;
+	if (count == 0)
+		return 0;
+	parts->parts = calloc(count, sizeof(*parts->parts));
+	parts->list = calloc(count, sizeof(Loaderd__OpenedPart *));
+	if (!parts->parts || !parts->list) {
+		opened_parts_free(parts);
+		return -ENOMEM;
+	}
+	for (uint32_t p = 0; p < count; p++) {
+		const struct packimg *image = packimg_part(feed->dataset->image, p);
+		Loaderd__OpenedPart *part = &parts->parts[p];
+		loaderd__opened_part__init(part);
+		part->uuid = (ProtobufCBinaryData){16, (uint8_t *)packimg_uuid(image)};
+		part->samples = packimg_count(image);
+		part->chosen = sampler ? sampler->parts[p].selection.count : part->samples;
+		parts->list[p] = part;
+	}
+	opened->parts = parts->list;
+	opened->n_parts = count;
+	opened->order_hash = sampler ? feed_order_hash(sampler) : 0;
+	opened->epoch_samples = sampler ? sampler->epoch_samples : 0;
+	return 0;
+}
+
 static void announce_feed(struct session *session, const struct subscription *feed,
 			  const Loaderd__OpenFeed *request)
 {
@@ -454,6 +458,7 @@ static void announce_feed(struct session *session, const struct subscription *fe
 	opened.writable = feed->writable;
 	opened.dataset_uuid =
 		(ProtobufCBinaryData){16, (uint8_t *)packimg_uuid(feed->dataset->image)};
+	struct opened_parts parts = {0};
 	char order[96];
 	if (request->wanted)
 		snprintf(order, sizeof(order), "batches by Want");
@@ -468,13 +473,16 @@ static void announce_feed(struct session *session, const struct subscription *fe
 		 : feed->dataset->mapped                   ? "mmap"
 							   : "pread",
 		 opened.writable ? ", ring writable" : "", feed->pipeline);
-	if (delivery_announce(&feed->options, &sections, &opened.n_sections) < 0) {
+	if (delivery_announce(&feed->options, &sections, &opened.n_sections) < 0 ||
+	    announce_parts(feed, request, &opened, &parts) < 0) {
+		free(sections);
 		session_close(session, "out of memory");
 		return;
 	}
 	opened.sections = sections;
 	session_reply(session, &reply);
 	free(sections);
+	opened_parts_free(&parts);
 }
 
 static void map_next(struct opening *opening)
@@ -492,7 +500,7 @@ static void map_next(struct opening *opening)
 
 static int describe_run(struct opening *opening)
 {
-	return dataset_reply(opening->request->get_dataset->path, opening->files.fds,
+	return dataset_reply(opening->request->get_dataset->path, opening->files.groups[0].fds,
 			     &opening->packed, &opening->packed_size, &opening->refusal);
 }
 

@@ -1,6 +1,7 @@
 #include "loaderd/worker/registry.h"
 
 #include "format/base/system/clock.h"
+#include "format/join.h"
 #include "loaderd/worker/storage.h"
 
 #include <errno.h>
@@ -18,6 +19,7 @@ static void entry_free(struct registry_entry *entry)
 	if (entry->dataset)
 		dataset_free(entry->dataset);
 	free(entry->files);
+	free(entry->part_files);
 	free(entry);
 }
 
@@ -74,45 +76,73 @@ static bool same_file(const struct registry_file *a, const struct registry_file 
 	       a->modified.tv_nsec == b->modified.tv_nsec;
 }
 
+static bool same_entry(const struct registry_entry *entry, const struct registry_entry *wanted,
+		       const struct dataset_files *parts)
+{
+	const struct dataset *dataset = entry->dataset;
+	if (entry->file_count != wanted->file_count || entry->part_count != wanted->part_count)
+		return false;
+	for (uint32_t p = 0; p < entry->part_count; p++) {
+		const char *path = dataset->part_paths ? dataset->part_paths[p] : dataset->path;
+		if (entry->part_files[p] != wanted->part_files[p] ||
+		    strcmp(path, parts[p].path) != 0)
+			return false;
+	}
+	for (uint32_t i = 0; i < entry->file_count; i++)
+		if (!same_file(&entry->files[i], &wanted->files[i]))
+			return false;
+	return true;
+}
+
 /* Call with the mutex held. */
 static struct registry_entry *registry_find(struct registry *registry,
-					    const struct registry_entry *wanted, const char *path)
+					    const struct registry_entry *wanted,
+					    const struct dataset_files *parts)
 {
-	for (struct registry_entry *entry = registry->entries; entry; entry = entry->next) {
-		uint32_t same = 0;
-		if (strcmp(entry->dataset->path, path) != 0 ||
-		    entry->file_count != wanted->file_count)
-			continue;
-		while (same < entry->file_count &&
-		       same_file(&entry->files[same], &wanted->files[same]))
-			same++;
-		if (same == entry->file_count)
+	for (struct registry_entry *entry = registry->entries; entry; entry = entry->next)
+		if (same_entry(entry, wanted, parts))
 			return entry;
-	}
 	return NULL;
 }
 
-static int new_entry(const char *path, const int *fds, uint32_t count,
+static int identify_files(const struct dataset_files *part, struct registry_file *ret_files,
+			  struct packimg_error *error)
+{
+	for (uint32_t i = 0; i < part->count; i++) {
+		int r = registry_file_of(part->fds[i], &ret_files[i]);
+		if (r == -EBADF)
+			snprintf(error->text, sizeof(error->text),
+				 "%.300s: the descriptor of its file %u is not open for reading",
+				 part->path, i);
+		else if (r < 0)
+			snprintf(error->text, sizeof(error->text),
+				 "%.300s: the daemon may not access its file %u: %s; a private "
+				 "daemon of the file's owner may",
+				 part->path, i, strerror(-r));
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int new_entry(const struct dataset_files *parts, uint32_t part_count,
 		     struct registry_entry **ret_entry, struct packimg_error *error)
 {
 	struct registry_entry *entry = calloc(1, sizeof(*entry));
 	if (!entry)
 		return -ENOMEM;
 	entry->users = 1;
-	entry->file_count = count;
-	entry->files = calloc(count, sizeof(*entry->files));
-	int r = entry->files ? 0 : -ENOMEM;
-	for (uint32_t i = 0; r == 0 && i < count; i++) {
-		r = registry_file_of(fds[i], &entry->files[i]);
-		if (r == -EBADF)
-			snprintf(error->text, sizeof(error->text),
-				 "%.300s: the descriptor of its file %u is not open for reading",
-				 path, i);
-		else if (r < 0)
-			snprintf(error->text, sizeof(error->text),
-				 "%.300s: the daemon may not access its file %u: %s; a private "
-				 "daemon of the file's owner may",
-				 path, i, strerror(-r));
+	entry->part_count = part_count;
+	for (uint32_t p = 0; p < part_count; p++)
+		entry->file_count += parts[p].count;
+	entry->files = calloc(entry->file_count, sizeof(*entry->files));
+	entry->part_files = calloc(part_count, sizeof(*entry->part_files));
+	int r = entry->files && entry->part_files ? 0 : -ENOMEM;
+	struct registry_file *files = entry->files;
+	for (uint32_t p = 0; r == 0 && p < part_count; p++) {
+		entry->part_files[p] = parts[p].count;
+		r = identify_files(&parts[p], files, error);
+		files += parts[p].count;
 	}
 	if (r < 0) {
 		entry_free(entry);
@@ -136,10 +166,14 @@ void registry_poison(struct registry *registry, const uint8_t uuid[16], uint64_t
 /* Call with the mutex held. */
 static void avoid_poison(const struct registry *registry, struct dataset *dataset)
 {
-	for (unsigned i = 0; i < registry->poison_count; i++)
-		if (memcmp(registry->poison[i].uuid, packimg_uuid(dataset->image), 16) == 0 &&
-		    registry->poison[i].sample < dataset->count)
-			dataset_condemn(dataset, registry->poison[i].sample);
+	for (uint32_t p = 0; p < packimg_part_count(dataset->image); p++) {
+		const struct packimg *part = packimg_part(dataset->image, p);
+		uint64_t first = packimg_part_first(dataset->image, p);
+		for (unsigned i = 0; i < registry->poison_count; i++)
+			if (memcmp(registry->poison[i].uuid, packimg_uuid(part), 16) == 0 &&
+			    registry->poison[i].sample < packimg_count(part))
+				dataset_condemn(dataset, first + registry->poison[i].sample);
+	}
 }
 
 void registry_ban(struct registry *registry, const uint8_t uuid[16], unsigned faults,
@@ -155,22 +189,22 @@ void registry_ban(struct registry *registry, const uint8_t uuid[16], unsigned fa
 	pthread_mutex_unlock(&registry->mutex);
 }
 
-/* Call with the mutex held. */
-static int check_ban(const struct registry *registry, const struct dataset *dataset,
+/* Call with the mutex held. Checks one part, named by path. */
+static int check_ban(const struct registry *registry, const struct packimg *part, const char *path,
 		     struct packimg_error *error)
 {
 	const uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	for (unsigned i = 0; i < registry->ban_count; i++) {
 		const struct registry_ban *ban = &registry->bans[i];
 		if (ban->until_ns <= now_ns ||
-		    memcmp(ban->uuid, packimg_uuid(dataset->image), sizeof(ban->uuid)) != 0)
+		    memcmp(ban->uuid, packimg_uuid(part), sizeof(ban->uuid)) != 0)
 			continue;
 		snprintf(error->text, sizeof(error->text),
 			 "%.200s: decoding its samples has crashed %u workers, and with them all "
 			 "feeds of this user; it is refused for another %llu minutes; check it "
 			 "with packimg verify, pack it again from images that you trust, and "
 			 "report a bug in loaderd if it is intact",
-			 dataset->path, ban->faults,
+			 path, ban->faults,
 			 (unsigned long long)((ban->until_ns - now_ns) / UINT64_C(60000000000)) +
 				 1);
 		return -EBADMSG;
@@ -178,19 +212,44 @@ static int check_ban(const struct registry *registry, const struct dataset *data
 	return 0;
 }
 
-int registry_acquire(struct registry *registry, const char *path, int *fds, uint32_t count,
-		     struct dataset **ret_dataset, struct packimg_error *error)
+static int check_bans(const struct registry *registry, const struct dataset *dataset,
+		      const struct dataset_files *parts, struct packimg_error *error)
+{
+	int r = 0;
+	for (uint32_t p = 0; r == 0 && p < packimg_part_count(dataset->image); p++)
+		r = check_ban(registry, packimg_part(dataset->image, p), parts[p].path, error);
+	return r;
+}
+
+/* Files are mapped only if those of all parts may be. */
+static int choose_storage(const struct dataset_files *parts, uint32_t part_count, bool *ret_mapped,
+			  struct packimg_error *error)
+{
+	bool mapped = true;
+	int r = 0;
+	for (uint32_t p = 0; r == 0 && p < part_count; p++) {
+		bool part_mapped;
+		r = storage_choose(parts[p].path, parts[p].fds, parts[p].count, &part_mapped,
+				   error);
+		mapped = mapped && r == 0 && part_mapped;
+	}
+	*ret_mapped = mapped;
+	return r;
+}
+
+int registry_acquire(struct registry *registry, const struct dataset_files *parts,
+		     uint32_t part_count, struct dataset **ret_dataset, struct packimg_error *error)
 {
 	struct registry_entry *entry;
 	bool mapped;
-	int r = storage_choose(path, fds, count, &mapped, error);
+	int r = choose_storage(parts, part_count, &mapped, error);
 	if (r < 0)
 		return r;
-	r = new_entry(path, fds, count, &entry, error);
+	r = new_entry(parts, part_count, &entry, error);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&registry->mutex);
-	struct registry_entry *there = registry_find(registry, entry, path);
+	struct registry_entry *there = registry_find(registry, entry, parts);
 	if (there) {
 		there->users++;
 		*ret_dataset = there->dataset;
@@ -201,15 +260,13 @@ int registry_acquire(struct registry *registry, const char *path, int *fds, uint
 	 * callers may open the same files twice, which is harmless.
 	 */
 	if (!there)
-		r = dataset_open(path, fds, count, mapped, &entry->dataset, error);
+		r = dataset_open(parts, part_count, mapped, &entry->dataset, error);
 	if (there || r < 0) {
 		entry_free(entry);
 		return r;
 	}
-	for (uint32_t i = 0; i < count; i++)
-		fds[i] = -1;
 	pthread_mutex_lock(&registry->mutex);
-	r = check_ban(registry, entry->dataset, error);
+	r = check_bans(registry, entry->dataset, parts, error);
 	if (r < 0) {
 		pthread_mutex_unlock(&registry->mutex);
 		entry_free(entry);
@@ -306,14 +363,16 @@ void registry_report(struct registry *registry, struct dataset *dataset, uint64_
 		copy_source(dataset, index, source);
 	pthread_mutex_lock(&registry->mutex);
 	/* A dataset that is reopened has lost track of what it reported; the records have not. */
-	bool fresh = !count_again(registry, dataset->path, index) && first;
+	uint64_t number;
+	const char *path = dataset_locate(dataset, index, &number);
+	bool fresh = !count_again(registry, path, number) && first;
 	if (fresh) {
 		struct registry_bad *bad = &registry->bad[registry->bad_total++ % REGISTRY_BAD_MAX];
 		memset(bad, 0, sizeof(*bad));
-		snprintf(bad->dataset, sizeof(bad->dataset), "%s", dataset->path);
+		snprintf(bad->dataset, sizeof(bad->dataset), "%s", path);
 		snprintf(bad->text, sizeof(bad->text), "%s", text);
 		memcpy(bad->source, source, sizeof(source));
-		bad->index = index;
+		bad->index = number;
 		bad->count = 1;
 	}
 	pthread_mutex_unlock(&registry->mutex);

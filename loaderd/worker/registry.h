@@ -41,6 +41,8 @@ struct registry_entry {
 	struct dataset *dataset;
 	struct registry_file *files; /* [file_count], owned */
 	uint32_t file_count;
+	uint32_t part_count;
+	uint32_t *part_files; /* [part_count], owned: files of each part */
 	unsigned users;
 	struct registry_entry *next;
 };
@@ -75,12 +77,13 @@ struct registry {
 int registry_init(struct registry *registry);
 void registry_deinit(struct registry *registry);
 /*
- * Finds or opens the dataset whose files are fds. Sets the fds that it keeps to -1; the caller
- * closes the rest, even after an error. Returns errors as dataset_open() does, and -EBADMSG for a
- * banned dataset.
+ * Finds or opens the dataset in these files, joined if there is more than one part. Sets the fds
+ * that it keeps to -1; the caller closes the rest, even after an error. Returns errors as
+ * dataset_open() does, and -EBADMSG for a banned dataset.
  */
-int registry_acquire(struct registry *registry, const char *path, int *fds, uint32_t count,
-		     struct dataset **ret_dataset, struct packimg_error *error);
+int registry_acquire(struct registry *registry, const struct dataset_files *parts,
+		     uint32_t part_count, struct dataset **ret_dataset,
+		     struct packimg_error *error);
 /* Returns whether fds refer to the first `count` files of the dataset. */
 bool registry_same_files(struct registry *registry, const struct dataset *dataset, const int *fds,
 			 uint32_t count);

@@ -1,7 +1,9 @@
 #include "loaderd/worker/subscription.h"
 
 #include "format/base/system/memory.h"
+#include "format/join.h"
 #include "loaderd/worker/delivery.h"
+#include "loaderd/worker/feed_order.h"
 #include "loaderd/worker/server_internal.h"
 #include "proto/framing.h"
 
@@ -68,6 +70,9 @@ static int check_wanted(const Loaderd__OpenFeed *request, struct refusal *refusa
 		{"world", request->world > 1},
 		{"last", request->last != LOADERD__LAST_BATCH__LAST_DROP},
 		{"repeats", request->repeats > 1},
+		{"stages", request->n_stages > 0},
+		{"epoch_samples", request->epoch_samples != 0},
+		{"part_batches", request->part_batches},
 	};
 	if (!request->wanted)
 		return 0;
@@ -77,11 +82,35 @@ static int check_wanted(const Loaderd__OpenFeed *request, struct refusal *refusa
 					      "%s does not apply to a wanted feed, whose client "
 					      "lists the samples of each batch; leave it unset",
 					      fields[i].field);
+	for (size_t p = 0; p < request->n_parts; p++)
+		if (request->parts[p]->choice)
+			return refuse_request(refusal, EINVAL, "parts",
+					      "a wanted feed has no choice of samples: its client "
+					      "lists the samples of each batch");
 	if (request->batch_size > WANTS_BATCH_MAX)
 		return refuse_request(refusal, EINVAL, "batch_size",
 				      "batch_size %u: a batch of a wanted feed has at most %d "
 				      "samples",
 				      request->batch_size, WANTS_BATCH_MAX);
+	return 0;
+}
+
+/* An order of its own needs parts, which replace the dataset. */
+static int check_parts(const Loaderd__OpenFeed *request, struct refusal *refusal)
+{
+	if (request->n_parts > 0 && request->dataset[0] != '\0')
+		return refuse_request(refusal, EINVAL, "dataset",
+				      "a feed of parts has no dataset beside them");
+	if (request->n_parts == 0 &&
+	    (request->n_stages > 0 || request->epoch_samples != 0 || request->part_batches))
+		return refuse_request(refusal, EINVAL, "parts",
+				      "stages, epoch_samples and part_batches need parts");
+	if (request->ends != LOADERD__ENDS__ENDS_FIRST && request->ends != LOADERD__ENDS__ENDS_LAST)
+		return refuse_request(refusal, EINVAL, "ends",
+				      "ends = %d is not known; it is %d (ENDS_FIRST) or %d "
+				      "(ENDS_LAST)",
+				      (int)request->ends, LOADERD__ENDS__ENDS_FIRST,
+				      LOADERD__ENDS__ENDS_LAST);
 	return 0;
 }
 
@@ -134,7 +163,8 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 				      "(BAD_SKIP) or %d (BAD_FAIL)",
 				      (int)request->bad, BATCHER_SUBSTITUTE, BATCHER_SKIP,
 				      BATCHER_FAIL);
-	return check_wanted(request, refusal);
+	r = check_parts(request, refusal);
+	return r ?: check_wanted(request, refusal);
 }
 
 static int check_writable(const Loaderd__OpenFeed *request, const struct config *config,
@@ -147,18 +177,52 @@ static int check_writable(const Loaderd__OpenFeed *request, const struct config 
 			      "writable_rings = yes in the [access] section of loaderd.conf");
 }
 
+/* The name of a part's dataset, for texts; of a feed without parts, of its dataset. */
+static const char *part_path(const Loaderd__OpenFeed *request, uint32_t part)
+{
+	return request->n_parts > 0 ? request->parts[part]->dataset : request->dataset;
+}
+
 static int open_dataset(struct subscription *subscription, const Loaderd__OpenFeed *request,
-			int *fds, uint32_t count, struct refusal *refusal)
+			struct fd_transfer *files, struct refusal *refusal)
 {
 	struct packimg_error error = {{0}};
-	int r = registry_acquire(&subscription->session->server->registry, request->dataset, fds,
-				 count, &subscription->dataset, &error);
+	uint32_t count = request->n_parts > 0 ? (uint32_t)request->n_parts : 1;
+	struct dataset_files *parts = calloc(count, sizeof(*parts));
+	if (!parts)
+		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
+	for (uint32_t p = 0; p < count; p++) {
+		const struct fd_group *group =
+			fd_transfer_find(files, p, LOADERD__PART_FILE__PART_DATASET);
+		parts[p] = (struct dataset_files){part_path(request, p), group->fds, group->count};
+	}
+	int r = registry_acquire(&subscription->session->server->registry, parts, count,
+				 &subscription->dataset, &error);
+	free(parts);
 	if (r < 0)
-		return refuse_request(refusal, -r, "dataset", "%s",
+		return refuse_request(refusal, -r, request->n_parts > 0 ? "parts" : "dataset", "%s",
 				      error.text[0] != '\0' ? error.text : strerror(-r));
 	if (subscription->dataset->count == 0)
 		return refuse_request(refusal, EINVAL, "dataset", "%s: holds no samples",
 				      subscription->dataset->path);
+	return 0;
+}
+
+/* Sets the order's samples, and its sampler if the feed asks for parts. */
+static int set_sampler(struct subscription *subscription, const Loaderd__OpenFeed *request,
+		       struct fd_transfer *files, const struct config *config,
+		       struct refusal *refusal)
+{
+	struct order *order = &subscription->options.order;
+	order->samples = subscription->dataset->count;
+	if (request->n_parts == 0 || request->wanted)
+		return 0;
+	int r = feed_order_make(request, files, subscription->dataset, config,
+				&subscription->sampler, refusal);
+	if (r < 0)
+		return r;
+	order->sampler = &subscription->sampler;
+	order->samples = subscription->sampler.epoch_samples;
 	return 0;
 }
 
@@ -167,7 +231,8 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
 {
 	struct order *order = &options->order;
 	*order = (struct order){
-		.samples = options->dataset->count,
+		.sampler = order->sampler,
+		.samples = order->samples,
 		.seed = request->seed,
 		.batch_size = request->batch_size,
 		.rank = request->rank,
@@ -316,7 +381,7 @@ static void subscription_report(void *user, struct dataset *dataset, uint64_t in
 }
 
 static int subscription_prepare(struct subscription *subscription, const Loaderd__OpenFeed *request,
-				int *fds, uint32_t count, struct refusal *refusal)
+				struct fd_transfer *files, struct refusal *refusal)
 {
 	struct batcher_options *options = &subscription->options;
 	const struct pool *pool = subscription->session->server->pool;
@@ -329,7 +394,7 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 	r = check_writable(request, config, refusal);
 	if (r < 0)
 		return r;
-	r = open_dataset(subscription, request, fds, count, refusal);
+	r = open_dataset(subscription, request, files, refusal);
 	if (r < 0)
 		return r;
 	options->dataset = subscription->dataset;
@@ -337,6 +402,9 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 	options->threads = pool_threads(pool);
 	options->thread_indices = pool_thread_indices(pool);
 	subscription->writable = request->writable;
+	r = set_sampler(subscription, request, files, config, refusal);
+	if (r < 0)
+		return r;
 	r = set_order(options, request, refusal);
 	if (r < 0)
 		return r;
@@ -354,7 +422,7 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 }
 
 int subscription_new(const Loaderd__OpenFeed *request, struct session *session, uint64_t feed_id,
-		     int *fds, uint32_t count, struct subscription **ret_subscription,
+		     struct fd_transfer *files, struct subscription **ret_subscription,
 		     struct refusal *refusal)
 {
 	struct subscription *subscription = calloc(1, sizeof(*subscription));
@@ -373,7 +441,7 @@ int subscription_new(const Loaderd__OpenFeed *request, struct session *session, 
 	};
 	int r = !subscription->name || !subscription->pipeline
 			? refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory")
-			: subscription_prepare(subscription, request, fds, count, refusal);
+			: subscription_prepare(subscription, request, files, refusal);
 	if (r < 0) {
 		subscription_free(subscription);
 		return r;
@@ -382,32 +450,51 @@ int subscription_new(const Loaderd__OpenFeed *request, struct session *session, 
 	return 0;
 }
 
-uint32_t subscription_wants_direct(const struct subscription *subscription)
+int subscription_ask_direct(const struct subscription *subscription, struct fd_transfer *files)
 {
-	uint32_t files = packimg_shard_count(subscription->dataset->image);
+	const struct packimg *image = subscription->dataset->image;
+	uint32_t left = IO_DIRECT_MAX;
+	int r = 0;
 	if (subscription->options.io.mode != IO_URING)
 		return 0;
-	return files < IO_DIRECT_MAX ? files : IO_DIRECT_MAX;
+	for (uint32_t p = 0; r == 0 && left > 0 && p < packimg_part_count(image); p++) {
+		uint32_t count = packimg_shard_count(packimg_part(image, p));
+		count = count < left ? count : left;
+		left -= count;
+		r = fd_transfer_add(files, p, LOADERD__PART_FILE__PART_DATASET, count, true);
+	}
+	return r;
 }
 
 /*
  * Keeps the O_DIRECT fds if they refer to the dataset's files; otherwise reads go through the page
  * cache.
  */
-static int keep_direct(struct subscription *subscription, int *direct, uint32_t count,
+static int keep_direct(struct subscription *subscription, struct fd_transfer *direct,
 		       struct refusal *refusal)
 {
-	if (count == 0 || !registry_same_files(&subscription->session->server->registry,
-					       subscription->dataset, direct, count))
+	uint32_t count = 0;
+	for (uint32_t g = 0; g < direct->group_count; g++)
+		count += direct->groups[g].count;
+	if (count == 0)
 		return 0;
-	subscription->direct = malloc(count * sizeof(*direct));
-	if (!subscription->direct)
+	int *fds = malloc(count * sizeof(*fds));
+	if (!fds)
 		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
-	for (uint32_t i = 0; i < count; i++) {
-		subscription->direct[i] = direct[i];
-		direct[i] = -1;
+	count = 0;
+	for (uint32_t g = 0; g < direct->group_count; g++)
+		for (uint32_t i = 0; i < direct->groups[g].count; i++)
+			fds[count++] = direct->groups[g].fds[i];
+	if (!registry_same_files(&subscription->session->server->registry, subscription->dataset,
+				 fds, count)) {
+		free(fds);
+		return 0;
 	}
-	subscription->options.io.direct = subscription->direct;
+	for (uint32_t g = 0; g < direct->group_count; g++)
+		for (uint32_t i = 0; i < direct->groups[g].count; i++)
+			direct->groups[g].fds[i] = -1;
+	subscription->direct = fds;
+	subscription->options.io.direct = fds;
 	subscription->options.io.direct_count = count;
 	return 0;
 }
@@ -429,6 +516,8 @@ static int subscription_take_ring(struct subscription *subscription, struct refu
 	uint64_t other_bytes = options->io.mode == IO_URING ? options->io.bytes : 0;
 	if (options->wanted)
 		other_bytes += wants_bytes(options->slots, options->order.batch_size);
+	if (options->order.sampler)
+		other_bytes += sampler_bytes(options->order.sampler);
 	if (bytes == 0) {
 		int refused = refuse_request(
 			refusal, EDQUOT, "batch_size",
@@ -448,10 +537,10 @@ static int subscription_take_ring(struct subscription *subscription, struct refu
 	return 0;
 }
 
-int subscription_start(struct subscription *subscription, int *direct, uint32_t count,
+int subscription_start(struct subscription *subscription, struct fd_transfer *direct,
 		       struct refusal *refusal)
 {
-	int r = keep_direct(subscription, direct, count, refusal);
+	int r = keep_direct(subscription, direct, refusal);
 	if (r == 0)
 		r = subscription_take_ring(subscription, refusal);
 	if (r < 0)
@@ -487,6 +576,7 @@ void subscription_free(struct subscription *subscription)
 	if (!subscription)
 		return;
 	batcher_free(subscription->batcher);
+	sampler_deinit(&subscription->sampler);
 	pipeline_free(subscription->options.pipeline);
 	if (subscription->dataset)
 		registry_release(&subscription->session->server->registry, subscription->dataset);

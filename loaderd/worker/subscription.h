@@ -8,6 +8,8 @@
 
 #include "loaderd/batch/batch.h"
 #include "loaderd/config.h"
+#include "loaderd/order/sampler.h"
+#include "loaderd/worker/fd_transfer.h"
 #include "loaderd/worker/registry.h"
 #include "proto/feed.pb-c.h"
 
@@ -20,6 +22,7 @@ struct subscription {
 	char *name, *pipeline;
 	struct session *session; /* the owner; outlives the subscription */
 	struct dataset *dataset;
+	struct sampler sampler; /* options.order.sampler, if the feed asked for parts */
 	/* arguments of batcher_new(); pipeline is NULL once the batcher owns it */
 	struct batcher_options options;
 	int *direct; /* owned; options.io.direct points to it */
@@ -39,24 +42,24 @@ struct refusal {
 };
 
 /*
- * First step: opens the dataset and checks the request; allocates no ring. Sets the fds that it
+ * First step: opens the datasets and checks the request; allocates no ring. Sets the fds that it
  * keeps to -1; the caller closes the rest. Returns -errno with the refusal filled in. Blocks for as
  * long as the storage does.
  */
 int subscription_new(const Loaderd__OpenFeed *request, struct session *session, uint64_t feed_id,
-		     int *fds, uint32_t count, struct subscription **ret_subscription,
+		     struct fd_transfer *files, struct subscription **ret_subscription,
 		     struct refusal *refusal);
 /*
- * Returns how many files, from the first on, subscription_start() wants opened with O_DIRECT as
- * well; 0 without io_uring.
+ * Adds to an empty transfer the files that subscription_start() wants opened with O_DIRECT as well:
+ * none without io_uring, else the first ones of the feed. -ENOMEM.
  */
-uint32_t subscription_wants_direct(const struct subscription *subscription);
+int subscription_ask_direct(const struct subscription *subscription, struct fd_transfer *files);
 /*
  * Second step: allocates the ring, creates the batcher and asks the supervisor to send the ring to
- * the client. direct: fds opened with O_DIRECT; those that it keeps are set to -1. After an error,
- * call subscription_free().
+ * the client. direct: what subscription_ask_direct() asked for; fds that it keeps are set to -1.
+ * After an error, call subscription_free().
  */
-int subscription_start(struct subscription *subscription, int *direct, uint32_t count,
+int subscription_start(struct subscription *subscription, struct fd_transfer *direct,
 		       struct refusal *refusal);
 /*
  * Third step, once the client has mapped its ring. Refuses with EINVAL if the client has not

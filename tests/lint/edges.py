@@ -41,13 +41,13 @@ TABLE = {
     # the daemon: from readers over batches to threads; the supervisor, which includes none of these, and the worker
     # order: which samples a feed delivers, in which order
     "loaderd/order": "format/packimg.h",
-    "loaderd/io": "format/packimg.h loaderd/crash_marker.h loaderd/order",
-    "loaderd/batch": "proto/ring.h proto/stage.h format/augment/pipeline.h format/augment/frame.h format/augment/claim.h loaderd/crash_marker.h "
+    "loaderd/io": "format/packimg.h format/join.h loaderd/crash_marker.h loaderd/order",
+    "loaderd/batch": "format/join.h proto/ring.h proto/stage.h format/augment/pipeline.h format/augment/frame.h format/augment/claim.h loaderd/crash_marker.h "
                      "loaderd/io loaderd/order",
     "loaderd/pool": "loaderd/batch loaderd/io loaderd/crash_marker.h loaderd/cpus.h",
     "loaderd": "proto loaderd/supervisor/supervisor.h loaderd/worker/worker.h",
     "loaderd/supervisor": "proto loaderd",
-    "loaderd/worker": "format/packimg.h proto loaderd loaderd/batch loaderd/io loaderd/pool",
+    "loaderd/worker": "format/packimg.h format/join.h proto loaderd loaderd/batch loaderd/io loaderd/order loaderd/pool",
 
     # the trainer: only estimate includes more of the device than device.h, from CUDA
     "trainer": "trainer/log trainer/estimate trainer/run",

@@ -147,7 +147,8 @@ void overlaps_serve(const struct overlaps_file *file, struct overlaps_verdict *r
 	/* first copied like files on a tmpfs, then mapped */
 	for (unsigned mapped = 0; mapped < 2; mapped++) {
 		int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-		if (dataset_open("overlaps", &copy, 1, mapped, &dataset, &error) < 0) {
+		if (dataset_open(&(struct dataset_files){"overlaps", &copy, 1}, 1, mapped, &dataset,
+				 &error) < 0) {
 			close(copy);
 			continue;
 		}

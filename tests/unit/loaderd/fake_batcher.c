@@ -13,7 +13,7 @@ struct dataset *own_dataset(const char *path)
 	struct dataset *dataset;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_true(fd >= 0);
-	if (dataset_open(path, &fd, 1, true, &dataset, &error) < 0)
+	if (dataset_open(&(struct dataset_files){path, &fd, 1}, 1, true, &dataset, &error) < 0)
 		fail_msg("dataset_open: %s", error.text);
 	return dataset;
 }

@@ -425,7 +425,7 @@ static struct dataset *open_unmapped(const char *of)
 	struct packimg_error error;
 	struct dataset *opened;
 	int fd = open(of, O_RDONLY | O_CLOEXEC);
-	if (dataset_open(of, &fd, 1, false, &opened, &error) < 0)
+	if (dataset_open(&(struct dataset_files){of, &fd, 1}, 1, false, &opened, &error) < 0)
 		fail_msg("dataset_open: %s", error.text);
 	return opened;
 }

@@ -279,7 +279,9 @@ TEST(what_is_not_mapped_has_the_same_bytes)
 	struct packimg_error error;
 	struct dataset *unmapped;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	assert_int_equal(dataset_open(path, &fd, 1, false, &unmapped, &error), 0);
+	assert_int_equal(
+		dataset_open(&(struct dataset_files){path, &fd, 1}, 1, false, &unmapped, &error),
+		0);
 	const struct io_options copied = options_for(unmapped, IO_MMAP, 8 << 20, 4, NULL);
 	for_each(&copied, look_equal);
 	if (io_can_uring()) {

@@ -1,0 +1,492 @@
+#include "loaderd/worker/feed_order.h"
+
+#include "format/base/system/io.h"
+#include "format/join.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { CHUNK_BYTES = 1 << 20 };
+
+/* What is known while the choice of one part is set up. */
+struct choosing {
+	const Loaderd__Choice *choice;
+	uint32_t number; /* of the part */
+	uint32_t stages;
+	struct fd_transfer *files;
+	struct dataset *dataset;
+	const struct packimg *image; /* of the part */
+	const struct config *config;
+	struct sampler_part *part;
+	struct refusal *refusal;
+	uint64_t entries; /* of the list, or samples of the dataset, before filtering */
+	uint64_t *kept;   /* owned; bit i: the filter holds for entry i; NULL without filter */
+};
+
+/* Prefixes the text with the part's name if there are several. */
+static int refuse_part(const struct choosing *at, int code, const char *field, const char *text)
+{
+	struct packimg_shard shard = {.path = ""};
+	bool several = packimg_part_count(at->dataset->image) > 1;
+	if (several)
+		packimg_shard(at->image, 0, &shard);
+	return refuse_request(at->refusal, code, field, "%.300s%s%s", shard.path,
+			      several ? ": " : "", text);
+}
+
+static int refuse_memory(const struct choosing *at, int r)
+{
+	return r == -ENOMEM
+		       ? refuse_request(at->refusal, ENOMEM, NULL, "the daemon is out of memory")
+		       : r;
+}
+
+static int refuse_sampler(const struct choosing *at, int r, const struct sampler_error *error)
+{
+	return r == -EINVAL ? refuse_part(at, EINVAL, error->field, error->text)
+			    : refuse_memory(at, r);
+}
+
+/* A list of the client, in a memory file that it may change or cut at any time. */
+struct list {
+	int fd;
+	uint64_t count;
+	size_t element; /* bytes of an entry */
+	const char *field;
+};
+
+static int list_open(const struct choosing *at, Loaderd__PartFile file, const char *field,
+		     size_t element, struct list *ret_list)
+{
+	const struct fd_group *group = fd_transfer_find(at->files, at->number, file);
+	struct stat status;
+	int fd = group->fds[0];
+	/* Only memory files have seals. Reading other files may block for ever. */
+	if (fcntl(fd, F_GET_SEALS) < 0 || syscall(SYS_fstat, fd, &status) < 0)
+		return refuse_part(at, EINVAL, field,
+				   "the list is not a memory file (memfd_create)");
+	uint64_t size = (uint64_t)status.st_size;
+	if (size == 0 || size % element != 0)
+		return refuse_part(at, EINVAL, field, "the list is empty, or not of whole entries");
+	if (size > at->config->order_bytes)
+		return refuse_request(at->refusal, EDQUOT, field,
+				      "the list has %llu bytes, but the daemon's limit is %llu "
+				      "([limits] order_bytes)",
+				      (unsigned long long)size,
+				      (unsigned long long)at->config->order_bytes);
+	*ret_list = (struct list){fd, size / element, element, field};
+	return 0;
+}
+
+/* Reads entries first .. first + count - 1, once. */
+static int list_read(const struct choosing *at, const struct list *list, uint64_t first,
+		     uint64_t count, void *entries)
+{
+	size_t size = count * list->element;
+	if (io_read_at(list->fd, entries, size, first * list->element) == (int64_t)size)
+		return 0;
+	return refuse_part(at, EINVAL, list->field, "the list became shorter, or cannot be read");
+}
+
+static int choose_listed(struct choosing *at)
+{
+	struct selection *selection = &at->part->selection;
+	struct list list = {0};
+	int r = list_open(at, LOADERD__PART_FILE__PART_LIST, "samples", sizeof(uint64_t), &list);
+	if (r < 0)
+		return r;
+	uint64_t *chunk = malloc(CHUNK_BYTES), step = CHUNK_BYTES / sizeof(*chunk);
+	r = chunk ? selection_init_list(selection, packimg_count(at->image), list.count) : -ENOMEM;
+	r = refuse_memory(at, r);
+	for (uint64_t i = 0; r == 0 && i < list.count; i += step) {
+		uint64_t count = list.count - i < step ? list.count - i : step;
+		r = list_read(at, &list, i, count, chunk);
+		for (uint64_t k = 0; r == 0 && k < count; k++) {
+			if (selection_set(selection, i + k, chunk[k]) == 0)
+				continue;
+			char text[128];
+			snprintf(text, sizeof(text),
+				 "entry %llu is sample %llu, but the dataset has %llu",
+				 (unsigned long long)(i + k), (unsigned long long)chunk[k],
+				 (unsigned long long)packimg_count(at->image));
+			r = refuse_part(at, EINVAL, "samples", text);
+		}
+	}
+	free(chunk);
+	at->entries = list.count;
+	return r;
+}
+
+static int choose_all(struct choosing *at)
+{
+	at->entries = packimg_count(at->image);
+	selection_init_all(&at->part->selection, at->entries);
+	return 0;
+}
+
+/* Drops the entries of a list that are not kept. */
+static void compact_list(const struct choosing *at, uint64_t *ret_count)
+{
+	struct selection *selection = &at->part->selection;
+	uint64_t count = 0;
+	for (uint64_t i = 0; i < at->entries; i++)
+		if (at->kept[i / 64] >> i % 64 & 1)
+			selection_set(selection, count++, selection_at(selection, i));
+	*ret_count = count;
+}
+
+/* Restricts the selection to the samples for which the filter holds. */
+static int choose_where(struct choosing *at)
+{
+	return refuse_part(at, ENOTSUP, "where", "filters are not supported yet");
+}
+
+static int copy_bits(const struct choosing *at)
+{
+	size_t size = (at->entries / 64 + 1) * sizeof(uint64_t);
+	uint64_t *bits = malloc(size);
+	if (!bits)
+		return -ENOMEM;
+	memcpy(bits, at->kept, size);
+	int r = selection_init_bits(&at->part->selection, at->entries, bits);
+	if (r < 0)
+		free(bits);
+	return r;
+}
+
+static int choose_samples(struct choosing *at)
+{
+	bool filtered = at->choice && at->choice->where[0] != '\0';
+	bool listed = at->choice && at->choice->listed;
+	int r = listed ? choose_listed(at) : choose_all(at);
+	if (r == 0 && filtered)
+		r = choose_where(at);
+	if (r < 0)
+		return r;
+	uint64_t count = at->entries;
+	if (listed && filtered)
+		compact_list(at, &count);
+	if (listed)
+		r = selection_finish_list(&at->part->selection, count);
+	else if (filtered)
+		r = copy_bits(at);
+	if (r == 0 && at->part->selection.count == 0)
+		return refuse_part(at, EINVAL, filtered ? "where" : "dataset",
+				   filtered ? "the filter holds for none of the samples"
+					    : "the dataset holds no samples");
+	return refuse_memory(at, r);
+}
+
+/* Drops the weights of entries that are not kept, in place. Returns how many are left. */
+static uint64_t compact_weights(const struct choosing *at, float *weights, uint32_t rows)
+{
+	uint64_t to = 0;
+	for (uint32_t row = 0; row < rows; row++)
+		for (uint64_t i = 0; i < at->entries; i++)
+			if (!at->kept || at->kept[i / 64] >> i % 64 & 1)
+				weights[to++] = weights[row * at->entries + i];
+	return to;
+}
+
+/*
+ * Reads weights, `count` for each stage or `count` for all. The caller frees them.
+ */
+static int read_weights(const struct choosing *at, Loaderd__PartFile file, const char *field,
+			uint64_t count, const char *what, float **ret_weights, uint32_t *ret_rows)
+{
+	struct list list = {0};
+	char text[160];
+	int r = list_open(at, file, field, sizeof(float), &list);
+	if (r < 0)
+		return r;
+	if (list.count != count && list.count != count * at->stages) {
+		snprintf(text, sizeof(text),
+			 "there are %llu weights for %llu %s; give one for each%s",
+			 (unsigned long long)list.count, (unsigned long long)count, what,
+			 at->stages > 1 ? ", or as many for each stage" : "");
+		return refuse_part(at, EINVAL, field, text);
+	}
+	float *weights = malloc(list.count * sizeof(*weights));
+	if (!weights)
+		return refuse_memory(at, -ENOMEM);
+	r = list_read(at, &list, 0, list.count, weights);
+	if (r < 0) {
+		free(weights);
+		return r;
+	}
+	*ret_weights = weights;
+	*ret_rows = (uint32_t)(list.count / count);
+	return 0;
+}
+
+/* Reports a wrong weight by its number in the client's list, which a filter has thinned out. */
+static int check_weights(const struct choosing *at, const float *weights, uint64_t count)
+{
+	char text[128];
+	for (uint64_t i = 0; i < count; i++) {
+		if (isfinite(weights[i]) && weights[i] >= 0)
+			continue;
+		snprintf(text, sizeof(text),
+			 "weight %llu is %g: weights are finite and not negative",
+			 (unsigned long long)i, (double)weights[i]);
+		return refuse_part(at, EINVAL, "weights", text);
+	}
+	return 0;
+}
+
+static int choose_weights(struct choosing *at)
+{
+	struct sampler_error error;
+	uint32_t rows;
+	float *weights;
+	int r = read_weights(at, LOADERD__PART_FILE__PART_WEIGHTS, "weights", at->entries,
+			     at->choice->listed ? "entries of the list" : "samples", &weights,
+			     &rows);
+	if (r < 0)
+		return r;
+	r = check_weights(at, weights, rows * at->entries);
+	if (r == 0) {
+		compact_weights(at, weights, rows);
+		r = refuse_sampler(at, sampler_set_weights(at->part, weights, rows, &error),
+				   &error);
+	}
+	free(weights);
+	return r;
+}
+
+static int choose_classes(struct choosing *at)
+{
+	struct sampler_error error = {.field = "class_weights"};
+	uint32_t rows = 1;
+	float *weights = NULL;
+	int r = 0;
+	if (at->choice->class_weighted && packimg_class_count(at->image) > 0)
+		r = read_weights(at, LOADERD__PART_FILE__PART_CLASS_WEIGHTS, "class_weights",
+				 packimg_class_count(at->image), "classes", &weights, &rows);
+	if (r < 0)
+		return r;
+	sigbus_guard_enter(&at->dataset->guard);
+	r = at->choice->classes_per_batch > 0
+		    ? sampler_set_class_batches(at->part, at->image, at->choice->classes_per_batch,
+						&error)
+		    : sampler_set_class_weights(at->part, at->image, weights, rows, &error);
+	bool faulted = sigbus_guard_leave();
+	free(weights);
+	if (faulted)
+		return refuse_part(at, EBADMSG, "dataset",
+				   "a file became shorter while it was read, or cannot be read");
+	return refuse_sampler(at, r, &error);
+}
+
+/* A part is drawn from in one way. */
+static int check_choice(const struct choosing *at)
+{
+	const Loaderd__Choice *choice = at->choice;
+	const struct {
+		const char *field;
+		bool set;
+	} ways[] = {
+		{"weights", choice->weighted},
+		{"class_weights", choice->class_weighted || choice->balanced},
+		{"classes_per_batch", choice->classes_per_batch > 0},
+	};
+	const char *first = NULL;
+	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+		if (ways[i].set && first)
+			return refuse_request(at->refusal, EINVAL, ways[i].field,
+					      "%s and %s exclude each other", first, ways[i].field);
+		first = ways[i].set ? ways[i].field : first;
+	}
+	if (choice->class_weighted && choice->balanced)
+		return refuse_request(at->refusal, EINVAL, "class_weights",
+				      "balanced classes have no weights");
+	return 0;
+}
+
+static int choose(struct choosing *at)
+{
+	const Loaderd__Choice *choice = at->choice;
+	int r = choice ? check_choice(at) : 0;
+	r = r ?: choose_samples(at);
+	if (r < 0 || !choice)
+		return r;
+	if (choice->weighted)
+		r = choose_weights(at);
+	else if (choice->class_weighted || choice->balanced || choice->classes_per_batch > 0)
+		r = choose_classes(at);
+	return r;
+}
+
+/* Sets the stages: their first batches, and the shares of all parts in a table. */
+static int set_stages(const Loaderd__OpenFeed *request, struct sampler *sampler,
+		      uint32_t **ret_shares, struct refusal *refusal)
+{
+	uint32_t parts = sampler->part_count;
+	bool shared = parts > 1;
+	if (request->n_stages > MIXTURE_STAGES_MAX)
+		return refuse_request(refusal, EINVAL, "stages", "%zu stages: there may be %d",
+				      request->n_stages, MIXTURE_STAGES_MAX);
+	if (shared && request->n_stages == 0)
+		return refuse_request(refusal, EINVAL, "stages",
+				      "several parts need shares, which a stage has");
+	sampler->stage_count = request->n_stages > 0 ? (uint32_t)request->n_stages : 1;
+	sampler->froms = calloc(sampler->stage_count, sizeof(*sampler->froms));
+	uint32_t *shares = calloc((size_t)sampler->stage_count * parts, sizeof(*shares));
+	*ret_shares = shares;
+	if (!sampler->froms || !shares)
+		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
+	for (uint32_t s = 0; s < request->n_stages; s++) {
+		const Loaderd__Stage *stage = request->stages[s];
+		sampler->froms[s] = stage->from;
+		if (stage->n_shares != (shared ? parts : 0))
+			return refuse_request(
+				refusal, EINVAL, "stages", "stage %u has %zu shares for %u part%s",
+				s, stage->n_shares, parts, shared ? "s" : ", which needs none");
+		if (shared)
+			memcpy(shares + (size_t)s * parts, stage->shares, parts * sizeof(*shares));
+	}
+	return 0;
+}
+
+static int check_memory(const struct sampler *sampler, const struct config *config,
+			struct refusal *refusal)
+{
+	uint64_t bytes = sampler_bytes(sampler);
+	if (bytes <= config->order_bytes)
+		return 0;
+	return refuse_request(refusal, EDQUOT, "parts",
+			      "lists, weights and filters of the feed take %llu bytes, but the "
+			      "daemon's limit is %llu ([limits] order_bytes)",
+			      (unsigned long long)bytes, (unsigned long long)config->order_bytes);
+}
+
+static int fill(const Loaderd__OpenFeed *request, struct fd_transfer *files,
+		struct dataset *dataset, const struct config *config, struct sampler *sampler,
+		uint32_t **ret_shares, struct refusal *refusal)
+{
+	int r = set_stages(request, sampler, ret_shares, refusal);
+	for (uint32_t p = 0; r == 0 && p < sampler->part_count; p++) {
+		struct choosing at = {
+			.choice = request->parts[p]->choice,
+			.number = p,
+			.stages = sampler->stage_count,
+			.files = files,
+			.dataset = dataset,
+			.image = packimg_part(dataset->image, p),
+			.config = config,
+			.part = &sampler->parts[p],
+			.refusal = refusal,
+		};
+		sampler->parts[p].first = packimg_part_first(dataset->image, p);
+		r = choose(&at);
+		free(at.kept);
+		r = r ?: check_memory(sampler, config, refusal);
+	}
+	return r;
+}
+
+static int finish(const Loaderd__OpenFeed *request, struct dataset *dataset,
+		  struct sampler *sampler, const uint32_t *shares, struct refusal *refusal)
+{
+	struct sampler_error error = {0};
+	int r = sampler_finish(sampler, shares, (enum sampler_ends)request->ends,
+			       request->epoch_samples, &error);
+	const struct choosing at = {
+		.number = error.part,
+		.dataset = dataset,
+		.image = packimg_part(dataset->image, error.part),
+		.refusal = refusal,
+	};
+	if (r < 0)
+		return refuse_sampler(&at, r, &error);
+	/* Draws are numbered through all epochs. */
+	if (request->epoch >= UINT64_MAX / sampler->epoch_samples - 1)
+		return refuse_request(refusal, EINVAL, "epoch",
+				      "epoch %llu is beyond the last that can be numbered",
+				      (unsigned long long)request->epoch);
+	return 0;
+}
+
+int feed_order_make(const Loaderd__OpenFeed *request, struct fd_transfer *files,
+		    struct dataset *dataset, const struct config *config,
+		    struct sampler *ret_sampler, struct refusal *refusal)
+{
+	uint32_t repeats = request->repeats == 0 ? 1 : request->repeats;
+	uint32_t world = request->world == 0 ? 1 : request->world;
+	struct sampler sampler = {
+		.seed = request->seed,
+		.shuffle = request->shuffle,
+		.global = (uint64_t)request->batch_size * world / repeats,
+		.by_batch = request->part_batches,
+		.part_count = (uint32_t)request->n_parts,
+		.parts = calloc(request->n_parts, sizeof(*sampler.parts)),
+	};
+	uint32_t *shares = NULL;
+	if (!sampler.parts)
+		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
+	int r = fill(request, files, dataset, config, &sampler, &shares, refusal);
+	r = r ?: finish(request, dataset, &sampler, shares, refusal);
+	free(shares);
+	if (r < 0) {
+		sampler_deinit(&sampler);
+		return r;
+	}
+	*ret_sampler = sampler;
+	return 0;
+}
+
+static void hash_part(XXH3_state_t *state, const struct sampler_part *part)
+{
+	const struct selection *selection = &part->selection;
+	const uint64_t numbers[] = {part->kind, selection->count, part->weight_stages,
+				    part->classes_per_batch};
+	XXH3_64bits_update(state, numbers, sizeof(numbers));
+	for (uint64_t i = 0; selection->bits && i < (selection->samples + 63) / 64; i++)
+		XXH3_64bits_update(state, &selection->bits[i], sizeof(selection->bits[i]));
+	if (selection->short_list || selection->list)
+		for (uint64_t i = 0; i < selection->count; i++) {
+			const uint64_t sample = selection_at(selection, i);
+			XXH3_64bits_update(state, &sample, sizeof(sample));
+		}
+	for (uint32_t s = 0; s < part->weight_stages; s++) {
+		if (part->sums)
+			XXH3_64bits_update(state, part->sums[s].sums,
+					   part->sums[s].count * sizeof(double));
+		if (!part->aliases)
+			continue;
+		const struct weight_alias *alias = &part->aliases[s];
+		XXH3_64bits_update(state, alias->keep, alias->count * sizeof(*alias->keep));
+		XXH3_64bits_update(state, alias->other, alias->count * sizeof(*alias->other));
+	}
+}
+
+uint64_t feed_order_hash(const struct sampler *sampler)
+{
+	XXH3_state_t *state = XXH3_createState();
+	if (!state)
+		return 0;
+	XXH3_64bits_reset(state);
+	const uint64_t numbers[] = {sampler->part_count, sampler->stage_count,
+				    sampler->epoch_samples, sampler->by_batch, sampler->continues};
+	XXH3_64bits_update(state, numbers, sizeof(numbers));
+	for (uint32_t s = 0; s < sampler->stage_count; s++) {
+		XXH3_64bits_update(state, &sampler->froms[s], sizeof(sampler->froms[s]));
+		for (uint32_t p = 0; p < sampler->part_count && sampler->part_count > 1; p++) {
+			const uint32_t share = mixture_share(&sampler->mixture, s, p);
+			XXH3_64bits_update(state, &share, sizeof(share));
+		}
+	}
+	for (uint32_t p = 0; p < sampler->part_count; p++)
+		hash_part(state, &sampler->parts[p]);
+	uint64_t hash = XXH3_64bits_digest(state);
+	XXH3_freeState(state);
+	/* 0 stands for a feed without parts. */
+	return hash != 0 ? hash : 1;
+}
