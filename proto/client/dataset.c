@@ -64,7 +64,8 @@ static int request_facts(struct connection *connection, const char *path, int64_
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
 	request.get_dataset = &get;
-	r = files_request(connection, &request, NULL, absolute, deadline_ms, ret_reply, error);
+	const struct file_source source = {.path = absolute};
+	r = files_request(connection, &request, NULL, &source, 1, deadline_ms, ret_reply, error);
 	free(absolute);
 	if (r == 0 && (*ret_reply)->kind_case != LOADERD__REPLY__KIND_DATASET)
 		r = daemon_error(connection, error, -EPROTO,

@@ -1,6 +1,7 @@
 #include "format/base/system/io.h"
 #include "proto/client/daemon.h"
 #include "proto/client/feed_state.h"
+#include "proto/client/order.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -53,6 +54,9 @@ static int check_options(const struct feed_options *options, char *error)
 		if (!options->values || !options->values[i])
 			return error_set(error, -EINVAL, "values: number %u of %u has no name.", i,
 					 options->value_count);
+	if (options->order && options->dataset)
+		return error_set(error, -EINVAL,
+				 "dataset: not together with an order, whose parts name datasets.");
 	if (options->world == 0 ? options->rank > 0 : options->rank >= options->world)
 		return error_set(error, -EINVAL, "rank: %u is not below world, %u.", options->rank,
 				 options->world == 0 ? 1 : options->world);
@@ -111,10 +115,12 @@ static const char *const *copy_names(const char *const *names, uint32_t count)
 static int keep_options(struct feed *feed, const struct feed_options *options, char *error)
 {
 	char *dataset = NULL;
-	int r = absolute_path(options->dataset, &dataset, error);
+	int r = feed->order ? order_name(feed->order, &dataset, error)
+			    : absolute_path(options->dataset, &dataset, error);
 	if (r < 0)
 		return r;
 	feed->options = *options;
+	feed->options.order = NULL; /* feed->order has it */
 	feed->options.socket = feed->connection.socket;
 	feed->options.fields = (const char *const *)feed->field_names;
 	feed->options.dataset = dataset;
@@ -136,6 +142,8 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 	int r = check_options(options, error);
 	if (r == 0 && options->socket && options->reconnect != FEED_RECONNECT_NEVER)
 		r = daemon_revive(options->socket, error);
+	if (r == 0 && options->order)
+		r = order_keep(options->order, &feed->order, error);
 	r = r ?: feed_subscribe(feed, options, error);
 	r = r ?: keep_options(feed, options, error);
 	if (r < 0)
@@ -206,6 +214,8 @@ void feed_close(struct feed *feed)
 	for (uint32_t i = 0; i < feed->field_count; i++)
 		free(feed->field_names[i]);
 	sections_deinit(feed);
+	order_free(feed->order);
+	free(feed->parts);
 	if (feed->options.value_count > 0)
 		free((void *)feed->options.values);
 	free((char *)feed->options.dataset);
@@ -228,6 +238,17 @@ int feed_info(const struct feed *feed, struct feed_info *info)
 	size_t callers = info->size;
 	memcpy(info, &feed->info, feed_known_size(callers, INFO_SIZE_0, sizeof(*info)));
 	info->size = callers;
+	return 0;
+}
+
+int feed_opened_part(const struct feed *feed, uint32_t part, struct feed_opened_part *ret_part)
+{
+	size_t callers = ret_part->size;
+	if (part >= feed->info.part_count)
+		return -EINVAL;
+	memcpy(ret_part, &feed->parts[part],
+	       feed_known_size(callers, sizeof(*ret_part), sizeof(*ret_part)));
+	ret_part->size = callers;
 	return 0;
 }
 

@@ -111,6 +111,66 @@ enum feed_sample_flag {
 struct feed;
 struct feed_daemon;
 
+/* When an epoch of several parts ends. */
+enum feed_ends {
+	FEED_ENDS_FIRST = 0, /* before some part would begin anew */
+	FEED_ENDS_LAST = 1,  /* when as many samples of each part have come as it has */
+};
+
+/*
+ * A dataset, and which of its samples a feed draws and how often. Zeros choose all, each once per
+ * epoch. At most one of weights, class_weights, balanced and classes_per_batch is set.
+ */
+struct feed_part {
+	size_t size;         /* sizeof(struct feed_part) */
+	const char *dataset; /* as feed_options.dataset */
+	const char *where;   /* a filter, see loaderd(1), FILTERS; NULL or "": all samples */
+	/*
+	 * [sample_count] the only samples to draw, in their order unless shuffled, as often as they
+	 * are listed; NULL: all samples
+	 */
+	const uint64_t *samples;
+	uint64_t sample_count;
+	/*
+	 * [weight_count] draws with replacement, in proportion to a weight of each entry of
+	 * `samples`, or else of each sample of the dataset; as many for each stage, or for all
+	 */
+	const float *weights;
+	uint64_t weight_count;
+	/* [class_weight_count] the same, by a weight of each sample of a class */
+	const float *class_weights;
+	uint64_t class_weight_count;
+	uint32_t balanced; /* 1: draws with replacement, every class equally likely */
+	/*
+	 * Every batch over all ranks has as many samples of each of so many classes, which must
+	 * divide batch_size times world. 0: no such batches.
+	 */
+	uint32_t classes_per_batch;
+};
+
+/* A stretch of the training with shares and weights of its own. */
+struct feed_stage {
+	uint64_t
+		from; /* its first batch over all ranks, counted from epoch 0 on; 0 for the first */
+	/*
+	 * [part_count] samples of each part in every period of as many samples as the sum, which is
+	 * at most 65,536; NULL if there is one part
+	 */
+	const uint32_t *shares;
+};
+
+/* The order of a feed of one or several datasets. See loaderd(1), ORDER AND RESUME. */
+struct feed_order {
+	size_t size;                          /* sizeof(struct feed_order) */
+	const struct feed_part *const *parts; /* [part_count], at most 1,024 */
+	const struct feed_stage *stages;      /* [stage_count], needed if there are several parts */
+	uint32_t part_count, stage_count;
+	uint64_t epoch_samples; /* samples of an epoch over all ranks; 0: as many as the parts have
+				 */
+	uint32_t ends;          /* enum feed_ends */
+	uint32_t part_batches;  /* 1: all samples of a batch over all ranks are of one part */
+};
+
 /* Zeros, as set by feed_options_init(), select the defaults; strings may be NULL. */
 struct feed_options {
 	size_t size; /* sizeof(struct feed_options), so that later versions can append members */
@@ -176,6 +236,8 @@ struct feed_options {
 	 * with field_bytes 0 a file that does not record their longest is an error.
 	 */
 	const char *const *values;
+	/* Replaces `dataset`. Copied, lists as well, which are kept for reopening the feed. */
+	const struct feed_order *order;
 };
 
 struct feed_info {
@@ -200,7 +262,23 @@ struct feed_info {
 	uint64_t reconnects; /* number of times that the feed was reopened since feed_open() */
 	/* sections of a batch, for feed_section(); 0 with `fields`, or if the daemon is too old */
 	uint32_t section_count;
-	uint32_t reserved;
+	uint32_t part_count; /* 0 unless opened with `order`; see feed_opened_part() */
+	/* of a feed with `order`: samples of an epoch over all ranks, without repeats */
+	uint64_t epoch_samples;
+	/*
+	 * of a feed with `order`: equal if the same samples come at the same positions, given equal
+	 * contents of the parts, seed and shuffling
+	 */
+	uint64_t order_hash;
+};
+
+/* A part as the daemon has opened it. */
+struct feed_opened_part {
+	size_t size; /* set by the caller: sizeof(struct feed_opened_part) */
+	uint8_t uuid[16];
+	uint64_t first;   /* number of the part's sample 0 among the samples of the feed */
+	uint64_t samples; /* in its dataset */
+	uint64_t chosen;  /* samples, or entries of the list, that are drawn from */
 };
 
 /*
@@ -287,9 +365,8 @@ void feed_options_init(struct feed_options *options);
  * the offending field and, for a pipeline, the position. -ECONNREFUSED or -ENOENT if no daemon
  * listens; -ENOENT, -EACCES or -EMFILE with a text that begins with "dataset:" if this process
  * cannot open one of the dataset's files; -EINVAL for an invalid option; -EDQUOT if a limit of the
- * daemon is exceeded; -ENOTSUP if the daemon is too old for `writable`, `repeats`, `wanted` or
- * `values`;
- * -ETIMEDOUT; other errors of the daemon.
+ * daemon is exceeded; -ENOTSUP if the daemon is too old for `writable`, `repeats`, `wanted`,
+ * `values` or `order`; -ETIMEDOUT; other errors of the daemon.
  */
 int feed_open(const struct feed_options *options, struct feed **ret_feed, char *error);
 /* Accepts NULL. Invalidates batches still held. */
@@ -301,6 +378,8 @@ void feed_close(struct feed *feed);
  */
 void feed_disconnect(struct feed *feed);
 int feed_info(const struct feed *feed, struct feed_info *info);
+/* Describes part `part`, below feed_info.part_count. -EINVAL if there is no such part. */
+int feed_opened_part(const struct feed *feed, uint32_t part, struct feed_opened_part *ret_part);
 /*
  * For callers that register memory with a device: keeps feed_info.memory mapped until
  * feed_drop_memory(), even after a reconnect has replaced it and its last batch is released. After

@@ -44,6 +44,8 @@ struct reopening {
 	char text[FEED_ERROR_MAX];   /* of feed_reconnect_text() */
 };
 
+struct kept_order; /* order.h */
+
 struct wanted_batch {
 	uint64_t epoch;
 	uint32_t count;
@@ -102,6 +104,8 @@ struct feed {
 	int broken;
 	uint64_t epoch, batch; /* position of the next batch to hand out */
 	struct feed_info info;
+	struct kept_order *order;       /* owned; NULL unless opened with an order */
+	struct feed_opened_part *parts; /* [info.part_count], owned; never changes */
 	struct wanted_batches wanted;
 	uint32_t field_count;
 	char *field_names[RING_FIELDS_MAX];

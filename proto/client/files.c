@@ -2,6 +2,7 @@
 
 #include "format/base/shard_set.h"
 #include "format/base/system/clock.h"
+#include "proto/client/order.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -89,16 +90,17 @@ static int open_part(const struct dataset_files *files, const Loaderd__NeedFiles
 	return 0;
 }
 
-static int send_files(struct connection *connection, const struct dataset_files *files,
-		      const Loaderd__NeedFiles *need, const int *fds, unsigned count,
-		      int64_t deadline_ms, char *error)
+static int send_files(struct connection *connection, uint32_t total, const Loaderd__NeedFiles *need,
+		      const int *fds, unsigned count, int64_t deadline_ms, char *error)
 {
 	Loaderd__Files part = LOADERD__FILES__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
-	uint8_t message[64]; /* three numbers with their tags */
+	uint8_t message[64]; /* five numbers with their tags */
 	part.first = need->first;
-	part.total = files->total;
+	part.total = total;
 	part.direct = need->direct;
+	part.part = need->part;
+	part.file = need->file;
 	request.kind_case = LOADERD__REQUEST__KIND_FILES;
 	request.files = &part;
 	size_t size = loaderd__request__pack(&request, message);
@@ -135,35 +137,77 @@ static int answer_need_files(struct connection *connection, struct dataset_files
 				    "asks for file %u of a dataset that has %u, where %u is next.",
 				    need->first, files->total, files->next);
 	int r = open_part(files, need, fds, &count, error);
-	r = r ?: send_files(connection, files, need, fds, count, deadline_ms, error);
+	r = r ?: send_files(connection, files->total, need, fds, count, deadline_ms, error);
 	files->next += count;
 	for (unsigned i = 0; i < count; i++)
 		close(fds[i]);
 	return r;
 }
 
-int files_request(struct connection *connection, const Loaderd__Request *request, const char *text,
-		  const char *path, int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error)
+static int answer_need_list(struct connection *connection, const struct file_source *source,
+			    const Loaderd__NeedFiles *need, int64_t deadline_ms, char *error)
 {
-	struct dataset_files *files = NULL;
+	int fd = source->lists && (unsigned)need->file < ORDER_FILES ? source->lists[need->file]
+								     : -1;
+	if (fd < 0 || need->first != 0 || need->most == 0 || need->direct)
+		return daemon_error(connection, error, -EPROTO,
+				    "asks for list %d of part %u, which has no such list.",
+				    (int)need->file, need->part);
+	return send_files(connection, 1, need, &fd, 1, deadline_ms, error);
+}
+
+/* The state of a request's files: of the parts' datasets, once the daemon has asked for them. */
+struct transfer {
+	struct connection *connection;
+	const struct file_source *sources;
+	struct dataset_files **files; /* [count] */
+	uint32_t count;
+	int64_t deadline_ms;
+};
+
+static int answer(struct transfer *transfer, const Loaderd__NeedFiles *need, char *error)
+{
+	if (need->part >= transfer->count)
+		return daemon_error(transfer->connection, error, -EPROTO,
+				    "asks for files of part %u, but the request has %u.",
+				    need->part, transfer->count);
+	const struct file_source *source = &transfer->sources[need->part];
+	if (need->file != LOADERD__PART_FILE__PART_DATASET)
+		return answer_need_list(transfer->connection, source, need, transfer->deadline_ms,
+					error);
+	struct dataset_files **files = &transfer->files[need->part];
+	int r = 0;
+	if (!*files) {
+		*files = calloc(1, sizeof(**files));
+		r = !*files ? error_set(error, -ENOMEM, "Out of memory.")
+			    : resolve_files(source->path, *files, error);
+	}
+	return r
+		       ?: answer_need_files(transfer->connection, *files, need,
+					    transfer->deadline_ms, error);
+}
+
+int files_request(struct connection *connection, const Loaderd__Request *request, const char *text,
+		  const struct file_source *sources, uint32_t count, int64_t deadline_ms,
+		  Loaderd__Reply **ret_reply, char *error)
+{
+	struct transfer transfer = {.connection = connection,
+				    .sources = sources,
+				    .files = calloc(count + 1, sizeof(struct dataset_files *)),
+				    .count = count,
+				    .deadline_ms = deadline_ms};
 	Loaderd__Reply *reply;
-	int r = connection_request(connection, request, text, deadline_ms, &reply, error);
+	int r = transfer.files
+			? connection_request(connection, request, text, deadline_ms, &reply, error)
+			: error_set(error, -ENOMEM, "Out of memory.");
 	while (r == 0 && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
-		if (!path) {
-			r = daemon_error(connection, error, -EPROTO,
-					 "asks for files where none belong to the request.");
-		} else if (!files) {
-			files = calloc(1, sizeof(*files));
-			r = !files ? error_set(error, -ENOMEM, "Out of memory.")
-				   : resolve_files(path, files, error);
-		}
-		r = r
-			    ?: answer_need_files(connection, files, reply->need_files, deadline_ms,
-						 error);
+		r = answer(&transfer, reply->need_files, error);
 		loaderd__reply__free_unpacked(reply, NULL);
 		r = r ?: connection_reply(connection, text, deadline_ms, &reply, error);
 	}
-	free(files);
+	for (uint32_t p = 0; transfer.files && p < count; p++)
+		free(transfer.files[p]);
+	free(transfer.files);
 	if (r == 0)
 		*ret_reply = reply;
 	return r;

@@ -9,10 +9,17 @@
 
 #include <stdint.h>
 
+/* What belongs to a request: a dataset, and the lists of its choice. */
+struct file_source {
+	const char *path; /* absolute */
+	const int *lists; /* by Loaderd__PartFile, -1 for none; NULL if there are none at all */
+};
+
 /*
- * Like connection_request(), but also sends the dataset's files when the daemon asks for them. path
- * is absolute, or NULL for a request without files. Errors of open() are passed on, with a sentence
+ * Like connection_request(), but also sends the files of the request's parts when the daemon asks
+ * for them; count is 0 for a request without files. Errors of open() are passed on, with a sentence
  * in error.
  */
 int files_request(struct connection *connection, const Loaderd__Request *request, const char *text,
-		  const char *path, int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error);
+		  const struct file_source *sources, uint32_t count, int64_t deadline_ms,
+		  Loaderd__Reply **ret_reply, char *error);

@@ -268,6 +268,11 @@ static int check_same_feed(const struct feed *feed, const struct feed *fresh, ch
 			error, -ESTALE,
 			"%s has been replaced by another dataset since the feed was opened.",
 			feed->options.dataset);
+	if (a->order_hash != b->order_hash || a->epoch_samples != b->epoch_samples)
+		return error_set(error, -EPROTO,
+				 "the daemon orders the samples of %s otherwise than the one "
+				 "before.",
+				 feed->options.dataset);
 	if (a->batches_per_epoch != b->batches_per_epoch || a->batch_size != b->batch_size ||
 	    a->slots != b->slots)
 		return error_set(error, -EPROTO,
@@ -394,8 +399,10 @@ static int reopen_attempt(struct feed *feed)
 	int r = !fresh ? -ENOMEM : daemon_revive(options.socket, error);
 	bool connected = false;
 	if (r == 0) {
+		fresh->order = feed->order;
 		r = feed_subscribe(fresh, &options, error);
 		connected = fresh->connection.fd >= 0;
+		fresh->order = NULL;
 	}
 	r = r ?: check_same_feed(feed, fresh, error);
 	r = r ?: take_over_connection(feed, fresh);

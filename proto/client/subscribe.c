@@ -2,6 +2,7 @@
 #include "format/base/system/io.h"
 #include "proto/client/feed_state.h"
 #include "proto/client/files.h"
+#include "proto/client/order.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -81,6 +82,27 @@ static uint32_t repeats_of(const struct feed_options *options)
 	return options->repeats != 0 ? options->repeats : 1;
 }
 
+/* Sends the request, and the files of its dataset or of its parts. */
+static int send_request(struct feed *feed, const struct kept_order *order,
+			const Loaderd__Request *request, int64_t deadline_ms,
+			Loaderd__Reply **ret_reply, char *error)
+{
+	const char *pipeline = request->open_feed->pipeline;
+	const struct file_source only = {.path = request->open_feed->dataset};
+	if (!order)
+		return files_request(&feed->connection, request, pipeline, &only, 1, deadline_ms,
+				     ret_reply, error);
+	struct file_source *sources = calloc(order->part_count, sizeof(*sources));
+	if (!sources)
+		return error_set(error, -ENOMEM, "Out of memory.");
+	for (uint32_t p = 0; p < order->part_count; p++)
+		sources[p] = (struct file_source){order->parts[p].path, order->parts[p].lists};
+	int r = files_request(&feed->connection, request, pipeline, sources, order->part_count,
+			      deadline_ms, ret_reply, error);
+	free(sources);
+	return r;
+}
+
 static int subscribe_as(struct feed *feed, const struct feed_options *options, uint32_t version,
 			char *dataset, int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error)
 {
@@ -111,11 +133,12 @@ static int subscribe_as(struct feed *feed, const struct feed_options *options, u
 	open.views = true;
 	open.name = (char *)(options->name ? options->name : "");
 	open.writable = options->writable == FEED_WRITABLE;
+	if (feed->order)
+		order_fill(feed->order, &open);
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
-	int r = files_request(&feed->connection, &request, open.pipeline, dataset, deadline_ms,
-			      ret_reply, error);
+	int r = send_request(feed, feed->order, &request, deadline_ms, ret_reply, error);
 	return r < 0 ? r : receive_ring(feed, options, deadline_ms, ret_reply, error);
 }
 
@@ -133,6 +156,10 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	int r = subscribe_as(feed, options, version, dataset, deadline_ms, ret_reply, error);
 	if (r == 0 || !feed->connection.version_refused || version == PROTO_VERSION_OLDEST)
 		return r;
+	if (feed->order)
+		return daemon_error(
+			&feed->connection, error, -ENOTSUP,
+			"does not know of orders: update it, or open the feed without.");
 	if (options->value_count > 0)
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
@@ -159,6 +186,10 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
 			"does not know of wanted feeds: update it, or open the feed without.");
+	if (feed->order && opened->n_parts != feed->order->part_count)
+		return daemon_error(
+			&feed->connection, error, -ENOTSUP,
+			"does not know of orders: update it, or open the feed without.");
 	if (!feed->ring.header)
 		return daemon_error(&feed->connection, error, -EPROTO,
 				    "opened a feed without a ring.");
@@ -185,16 +216,46 @@ static int check_opened(const struct feed *feed, const struct feed_options *opti
 				    "opened a feed of %u slots for %u samples each, where %u for "
 				    "%u were asked for.",
 				    layout->slots, layout->batch_size_max, slots, batch_size);
-	bool divided = options->wanted
-			       ? info->batches_per_epoch == 0 && info->samples > 0
-			       : info->batches_per_epoch > 0 &&
-					 (info->batches_per_epoch - 1) / repeats_of(options) <
-						 info->samples;
+	uint64_t samples = feed->order && !options->wanted ? info->epoch_samples : info->samples;
+	bool divided =
+		options->wanted
+			? info->batches_per_epoch == 0 && info->samples > 0
+			: info->batches_per_epoch > 0 &&
+				  (info->batches_per_epoch - 1) / repeats_of(options) < samples;
 	if (!divided)
 		return daemon_error(&feed->connection, error, -EPROTO,
 				    "opened a feed of %llu samples in %llu batches.",
-				    (unsigned long long)info->samples,
+				    (unsigned long long)samples,
 				    (unsigned long long)info->batches_per_epoch);
+	return 0;
+}
+
+/* Keeps what the daemon says of the parts, whose samples must add up. */
+static int keep_parts(struct feed *feed, const Loaderd__FeedOpened *opened, char *error)
+{
+	uint64_t first = 0;
+	if (!feed->order)
+		return 0;
+	feed->parts = calloc(opened->n_parts, sizeof(*feed->parts));
+	if (!feed->parts)
+		return error_set(error, -ENOMEM, "Out of memory.");
+	for (uint32_t p = 0; p < opened->n_parts; p++) {
+		const Loaderd__OpenedPart *part = opened->parts[p];
+		feed->parts[p] = (struct feed_opened_part){.size = sizeof(*feed->parts),
+							   .first = first,
+							   .samples = part->samples,
+							   .chosen = part->chosen};
+		copy_uuid(&part->uuid, feed->parts[p].uuid);
+		if (__builtin_add_overflow(first, part->samples, &first))
+			break;
+	}
+	if (first != opened->samples)
+		return daemon_error(&feed->connection, error, -EPROTO,
+				    "opened parts of %llu samples as a feed of %llu.",
+				    (unsigned long long)first, (unsigned long long)opened->samples);
+	feed->info.part_count = (uint32_t)opened->n_parts;
+	feed->info.epoch_samples = opened->epoch_samples;
+	feed->info.order_hash = opened->order_hash;
 	return 0;
 }
 
@@ -235,8 +296,8 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 	if (r < 0)
 		return r;
 	fork_guard_add(&feed->guard, &feed->connection.fd);
-	char *dataset;
-	r = absolute_path(options->dataset, &dataset, error);
+	char *dataset = NULL;
+	r = feed->order ? 0 : absolute_path(options->dataset, &dataset, error);
 	if (r < 0)
 		return r;
 	Loaderd__Reply *reply = NULL;
@@ -254,6 +315,7 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 		};
 		copy_uuid(&opened->dataset_uuid, feed->info.dataset_uuid);
 		r = take_ring(feed, options, opened, error);
+		r = r ?: keep_parts(feed, opened, error);
 	} else if (reply->kind_case == LOADERD__REPLY__KIND_SHUTTING_DOWN) {
 		/*
 		 * The daemon sends ShuttingDown to every client, also to those that wait for a

@@ -1,4 +1,5 @@
 #include "proto/python/objects.h"
+#include "proto/python/order.h"
 
 #include <errno.h>
 
@@ -7,6 +8,39 @@ enum {
 	FIELDS_MAX = 16,
 	VALUES_MAX = 64,
 };
+
+/* Opens a stream without the GIL. */
+static PyObject *stream_open(PyTypeObject *type, const struct feed_options *options)
+{
+	char error[FEED_ERROR_MAX];
+	struct feed *feed = NULL;
+	int r;
+	Py_BEGIN_ALLOW_THREADS r = feed_open(options, &feed, error);
+	Py_END_ALLOW_THREADS if (r < 0) return raise_error(r, error);
+	struct stream *stream = object_new(type);
+	if (!stream) {
+		feed_close(feed);
+		return NULL;
+	}
+	stream->feed = feed;
+	stream->field_count = options->field_count;
+	return (PyObject *)stream;
+}
+
+static PyObject *stream_open_in_order(PyTypeObject *type, struct feed_options *options,
+				      PyObject *description)
+{
+	struct parsed_order parsed;
+	if (description == Py_None)
+		return stream_open(type, options);
+	PyObject *stream = NULL;
+	if (order_parse(description, &parsed) == 0) {
+		options->order = &parsed.order;
+		stream = stream_open(type, options);
+	}
+	order_parsed_free(&parsed);
+	return stream;
+}
 
 static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
@@ -18,20 +52,22 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 				"fields",     "field_bytes", "timeout_ms",
 				"writable",   "reconnect",   "reconnect_timeout_ms",
 				"cut_values", "repeats",     "wanted",
-				"values",     NULL};
+				"values",     "order",       NULL};
 	struct feed_options options;
 	const char *field_names[FIELDS_MAX], *value_names[VALUES_MAX];
-	PyObject *fields, *values;
+	PyObject *dataset, *fields, *values, *order;
 	int shuffle, writable, reconnect, cut_values, wanted;
 	unsigned long long seed, epoch, batch, epoch_end;
 	feed_options_init(&options);
 	if (!PyArg_ParseTupleAndKeywords(
-		    arguments, keywords, "zyssIpKKKKIIIIIOIIppIpIpO", names, &options.socket,
-		    &options.dataset, &options.pipeline, &options.name, &options.batch_size,
-		    &shuffle, &seed, &epoch, &batch, &epoch_end, &options.rank, &options.world,
-		    &options.last, &options.bad, &options.slots, &fields, &options.field_bytes,
+		    arguments, keywords, "zOssIpKKKKIIIIIOIIppIpIpOO", names, &options.socket,
+		    &dataset, &options.pipeline, &options.name, &options.batch_size, &shuffle,
+		    &seed, &epoch, &batch, &epoch_end, &options.rank, &options.world, &options.last,
+		    &options.bad, &options.slots, &fields, &options.field_bytes,
 		    &options.open_timeout_ms, &writable, &reconnect, &options.reconnect_timeout_ms,
-		    &cut_values, &options.repeats, &wanted, &values))
+		    &cut_values, &options.repeats, &wanted, &values, &order))
+		return NULL;
+	if (dataset != Py_None && !PyArg_Parse(dataset, "y", &options.dataset))
 		return NULL;
 	Py_ssize_t field_count = parse_texts("fields", fields, field_names, FIELDS_MAX);
 	Py_ssize_t value_count = parse_texts("values", values, value_names, VALUES_MAX);
@@ -50,20 +86,7 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 	options.epoch = epoch;
 	options.batch = batch;
 	options.epoch_end = epoch_end;
-
-	char error[FEED_ERROR_MAX];
-	struct feed *feed = NULL;
-	int r;
-	Py_BEGIN_ALLOW_THREADS r = feed_open(&options, &feed, error);
-	Py_END_ALLOW_THREADS if (r < 0) return raise_error(r, error);
-	struct stream *stream = object_new(type);
-	if (!stream) {
-		feed_close(feed);
-		return NULL;
-	}
-	stream->feed = feed;
-	stream->field_count = options.field_count;
-	return (PyObject *)stream;
+	return stream_open_in_order(type, &options, order);
 }
 
 static void stream_dealloc(PyObject *self)
@@ -220,13 +243,34 @@ static PyObject *stream_info(PyObject *self, PyObject *unused)
 {
 	struct feed_info info = {.size = sizeof(info)};
 	feed_info(((struct stream *)self)->feed, &info);
-	return Py_BuildValue("{sKsKsKsIsIsIsNsKsKsy#}", "feed_id", info.feed_id, "samples",
-			     info.samples, "batches_per_epoch", info.batches_per_epoch, "classes",
-			     info.classes, "slots", info.slots, "batch_size", info.batch_size,
-			     "address", PyLong_FromVoidPtr((void *)info.memory), "bytes",
-			     (unsigned long long)info.memory_size, "reconnects",
+	return Py_BuildValue("{sKsKsKsKsKsIsIsIsNsKsKsy#}", "epoch_samples",
+			     (unsigned long long)info.epoch_samples, "order_hash",
+			     (unsigned long long)info.order_hash, "feed_id", info.feed_id,
+			     "samples", info.samples, "batches_per_epoch", info.batches_per_epoch,
+			     "classes", info.classes, "slots", info.slots, "batch_size",
+			     info.batch_size, "address", PyLong_FromVoidPtr((void *)info.memory),
+			     "bytes", (unsigned long long)info.memory_size, "reconnects",
 			     (unsigned long long)info.reconnects, "uuid", info.dataset_uuid,
 			     (Py_ssize_t)sizeof(info.dataset_uuid));
+}
+
+/* (first, samples, chosen, uuid) of each part */
+static PyObject *stream_parts(PyObject *self, PyObject *unused)
+{
+	const struct feed *feed = ((struct stream *)self)->feed;
+	struct feed_info info = {.size = sizeof(info)};
+	feed_info(feed, &info);
+	PyObject *list = PyList_New(info.part_count);
+	for (uint32_t i = 0; list && i < info.part_count; i++) {
+		struct feed_opened_part part = {.size = sizeof(part)};
+		feed_opened_part(feed, i, &part);
+		list = list_put(list, i,
+				Py_BuildValue("(KKKy#)", (unsigned long long)part.first,
+					      (unsigned long long)part.samples,
+					      (unsigned long long)part.chosen, part.uuid,
+					      (Py_ssize_t)sizeof(part.uuid)));
+	}
+	return list;
 }
 
 /* (name, role, line of the schema, name of the view) of each section */
@@ -291,6 +335,8 @@ static PyMethodDef stream_methods[] = {
 	{"position", stream_position, METH_NOARGS,
 	 "(epoch, batch) after the last batch handed out."},
 	{"info", stream_info, METH_NOARGS, NULL},
+	{"parts", stream_parts, METH_NOARGS,
+	 "[(first, samples, chosen, uuid)] of the parts; [] without an order."},
 	{"sections", stream_sections, METH_NOARGS,
 	 "[(name, role, line of the schema, name of the view)] of a batch's sections; [] with "
 	 "fields."},

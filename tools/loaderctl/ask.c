@@ -23,7 +23,9 @@ static int ask(struct connection *connection, const char *socket, const Loaderd_
 	if (r < 0)
 		return r;
 	Loaderd__Reply *reply;
-	r = files_request(connection, request, NULL, path, deadline_ms, &reply, error);
+	const struct file_source source = {.path = path};
+	r = files_request(connection, request, NULL, &source, path ? 1 : 0, deadline_ms, &reply,
+			  error);
 	if (r < 0)
 		return r;
 	if (reply->kind_case != expected) {

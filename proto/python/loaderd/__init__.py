@@ -38,6 +38,7 @@ from ._errors import (
     WriteFailed,
     WrongProcess,
 )
+from ._order import OpenedPart, Part
 from ._pipelines import Argument, Transform, pipelines
 from ._polygons import join_polygons, split_polygons
 from ._ragged import Ragged
@@ -58,7 +59,7 @@ _WITH_TORCH = {
 
 # In the order of the reference: what one begins with first, errors last.
 __all__ = [
-    "Feed", "Batch", "Tensors", "Ragged", "SUBSTITUTED", "FIELD_MISSING", "FIELD_CUT", "KEY", "DEFERRED", "DataLoader", "ImageDataset", "BatchSampler",
+    "Feed", "Part", "OpenedPart", "Batch", "Tensors", "Ragged", "SUBSTITUTED", "FIELD_MISSING", "FIELD_CUT", "KEY", "DEFERRED", "DataLoader", "ImageDataset", "BatchSampler",
     "Timings", "dataset", "Dataset", "Field", "pipelines", "Transform", "Argument", "Daemon", "Writer", "join_polygons", "split_polygons", "LabelWarning", "RankWarning", "DatasetWarning",
     "FeedError", "BadOption", "BadPipeline", "NoDataset", "NotPermitted", "LimitExceeded", "NoDaemon", "DaemonGone", "DatasetReplaced",
     "FeedFailed", "FeedTimeout", "NoFreeBatch", "RankChanged", "TransformError", "ProtocolError", "WrongProcess",

@@ -188,9 +188,18 @@ class Batch:
 
     @property
     def samples(self) -> "NDArray[numpy.uint64]":
-        """NumPy uint64 [count]: index of each sample in the dataset."""
+        """NumPy uint64 [count]: index of each sample in the dataset; in a feed of several parts, behind those of the parts before."""
         samples: "NDArray[numpy.uint64]" = self._copy("samples", self._held().samples)
         return samples
+
+    @property
+    def parts(self) -> "NDArray[numpy.int64]":
+        """NumPy int64 [count]: number of each sample's part, in the order of Feed.parts; 0 in a feed without parts."""
+        import numpy
+
+        firsts = [first for first, _, _, _ in self._source.parts] or [0]
+        found: "NDArray[numpy.int64]" = numpy.searchsorted(numpy.array(firsts, numpy.uint64), self.samples, side="right") - 1
+        return found
 
     @property
     def flags(self) -> "NDArray[numpy.uint8]":

@@ -1,7 +1,7 @@
 """The options of a feed in the form that _feed.Stream takes."""
 
 import warnings
-from typing import Optional, Tuple, TypedDict, Union
+from typing import Any, Optional, Tuple, TypedDict, Union
 
 from ._checks import choice, flag
 from ._errors import BadOption
@@ -14,7 +14,7 @@ BAD = {"substitute": 0, "skip": 1, "fail": 2}
 class Options(TypedDict):
     """All options but the position."""
 
-    dataset: bytes
+    dataset: Optional[bytes]
     pipeline: str
     name: str
     batch_size: int
@@ -35,6 +35,7 @@ class Options(TypedDict):
     repeats: int
     wanted: bool
     values: Tuple[str, ...]
+    order: Optional[Tuple[Any, ...]]
 
 
 def last_of(drop_last: Optional[bool], last: Optional[str], stacklevel: int) -> int:

@@ -77,6 +77,7 @@ class Source:
             finally:
                 del failure  # as in next()
         self.info = self._stream.info()
+        self.parts = self._stream.parts()
         sections = self._stream.sections()
         self.sections = _by_name(sections)
         # sections of the images of all views; () without views

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, NoReturn, Option
 from ._batch import Batch
 from ._checks import choice, flag, level_of_caller, milliseconds, number, refuse_unknown, text
 from ._daemon import Daemon, Settings, choose
-from ._dataset import uuid_text
+from ._dataset import dataset as facts_of, uuid_text
 from ._errors import BadOption, FeedError, RankChanged
 from ._launchers import Place, group
+from ._order import OpenedPart, Order, Part, Path, compare, make
 from ._options import BAD, LAST, Options, last_of, reconnect_timeout_ms
 from ._ranks import NO_DATALOADER, Number, RankWarning, is_given, resolve, uneven_ranks
 from ._stream import LABELS, Source
@@ -18,6 +19,23 @@ from ._wanted import numbers, refuse, refuse_order
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
+
+
+def parts_of(dataset: Any, where: str, samples: Any, weights: Any, class_weights: Any, classes_per_batch: int) -> Sequence[Part]:
+    """Returns the parts of a feed: those given, or the only one, with the choice given beside it."""
+    chosen = {"where": where, "samples": samples, "weights": weights, "class_weights": class_weights, "classes_per_batch": classes_per_batch}
+    if not isinstance(dataset, (Part, list, tuple)):
+        return [Part(dataset, **chosen)]
+    for name, value in chosen.items():
+        if value is not None and not (isinstance(value, (int, str)) and not value):
+            raise BadOption(f"{name}: belongs to the Parts: Part(path, {name}=...)", 22)
+    parts = [dataset] if isinstance(dataset, Part) else list(dataset)
+    if not parts:
+        raise BadOption("dataset: the list of Parts is empty", 22)
+    for part in parts:
+        if not isinstance(part, Part):
+            raise TypeError(f"dataset: {part!r} is no Part; a mixture is a list of them, [Part({part!r}, share=1), ...]")
+    return parts
 
 
 class _Epoch:
@@ -54,7 +72,7 @@ class Feed:
     loop before was left early. set_epoch() and reset() choose another epoch. next(feed) takes batches outside of loops, across the
     ends of epochs; a first loop continues after them. `epoch_end` ends the feed for good.
 
-    dataset      path of a .pimg file or set of shards
+    dataset      path of a .pimg file or set of shards; or a Part, or a list of Parts, which are mixed by their shares
     pipeline     transforms applied to each image, see loaderd(1); "" delivers stored pixels, which must have equal size
     batch_size   samples per batch of this rank
     shuffle      a new order each epoch, derived from seed; otherwise the stored order
@@ -69,6 +87,13 @@ class Feed:
     drop_last    drop an incomplete last batch of an epoch; False, the default, delivers it. A RankWarning reports if it has too few
                  samples for all ranks
     last         deprecated: "drop" and "short" are drop_last=True and False
+    where, samples, weights, class_weights, classes_per_batch
+                 which samples of the dataset to draw, and how often, see Part
+    epoch_samples number of samples of an epoch over all ranks; 0 means as many as the dataset has, or the mixture until it ends. Epochs of
+                 this length go on where the one before ended
+    ends         "first": an epoch of a mixture ends before some part would begin anew; "last": when as many samples of each part have come
+                 as it has. epoch_samples takes precedence
+    mix          "sample" mixes parts within a batch; "batch" takes each batch over all ranks from one part, in the same shares
     repeats      number of times each sample appears in its batch, with independent augmentation; must divide batch_size times world
     bad          "substitute", "skip" or "fail": handling of samples that cannot be decoded
     slots        ring slots, each for one batch; 0 lets the daemon choose
@@ -103,7 +128,7 @@ class Feed:
 
     def __init__(
         self,
-        dataset: Union[str, "os.PathLike[str]"],
+        dataset: Union[Path, Part, Sequence[Part]],
         *,
         pipeline: str = "",
         batch_size: int = 256,
@@ -116,6 +141,14 @@ class Feed:
         world: Number = None,
         drop_last: Optional[bool] = None,
         last: Optional[str] = None,
+        where: str = "",
+        samples: Any = None,
+        weights: Any = None,
+        class_weights: Any = None,
+        classes_per_batch: int = 0,
+        epoch_samples: int = 0,
+        ends: str = "first",
+        mix: str = "sample",
         repeats: int = 1,
         wanted: bool = False,
         bad: str = "substitute",
@@ -143,6 +176,7 @@ class Feed:
         if batch_size == 0:
             raise BadOption("batch_size: 0 is below the minimum of 1", 22)
         self._wanted = flag("wanted", wanted)
+        parts = parts_of(dataset, where, samples, weights, class_weights, classes_per_batch)
         if self._wanted:
             refuse_order(locals())
             rank, world, drop_last = 0, 1, True
@@ -158,7 +192,7 @@ class Feed:
         if not self._wanted:
             self._warn(part.warning, RankWarning)
         self._options: Options = {
-            "dataset": os.fsencode(dataset),
+            "dataset": None,
             "pipeline": text("pipeline", pipeline),
             "name": text("name", name),
             "batch_size": number("batch_size", batch_size, 32),
@@ -179,9 +213,17 @@ class Feed:
             "reconnect_timeout_ms": reconnect_timeout_ms(reconnect),
             "wanted": self._wanted,
             "values": tuple(values),
+            "order": None,
         }
         position = number("epoch", epoch, 64), number("batch", batch, 64)
         address, private = choose(socket, daemon, threads, settings)
+        self._order: Optional[Order] = None
+        if len(parts) > 1 or epoch_samples or parts[0].chooses():
+            self._order = make(parts, ends, epoch_samples, mix, lambda path: facts_of(path, socket=address).classes)
+            self._options["order"] = self._order.native
+        else:
+            self._options["dataset"] = os.fsencode(parts[0].dataset)
+        self._paths = tuple(part.dataset for part in parts)
         self._iterators = 0  # number created so far
         self._begun = False  # an iterator has taken a batch since the position was set
         self._taken: Optional[int] = None  # epoch of the last batch taken since then
@@ -203,7 +245,8 @@ class Feed:
     def _warn_of_uneven_ranks(self) -> None:
         options = self._options
         if options["last"] == LAST["short"] and options["world"] > 1:
-            self._warn(uneven_ranks(self.samples, options["batch_size"], options["world"], options["repeats"]), RankWarning)
+            samples = self._source.info["epoch_samples"] or self.samples
+            self._warn(uneven_ranks(samples, options["batch_size"], options["world"], options["repeats"]), RankWarning)
 
     def _step(self) -> int:
         """Number of samples in a batch of all ranks together."""
@@ -361,8 +404,16 @@ class Feed:
 
     @property
     def samples(self) -> int:
-        """Samples in the dataset."""
+        """Samples in the dataset, or in those of all parts."""
         return self._source.info["samples"]
+
+    @property
+    def parts(self) -> Sequence[OpenedPart]:
+        """The parts of the feed; empty unless it has Parts, chooses samples, or was given epoch_samples."""
+        return tuple(
+            OpenedPart(path, first, samples, chosen, uuid_text(uuid))
+            for path, (first, samples, chosen, uuid) in zip(self._paths, self._source.parts)
+        )
 
     @property
     def uuid(self) -> Optional[str]:
@@ -419,17 +470,24 @@ class Feed:
         options: Mapping[str, Any] = self._options
         return {
             "epoch": epoch, "batch": batch, "uuid": self.uuid, "dataset": self._path, **{key: options[key] for key in kept},
-            "drop_last": options["last"] == LAST["drop"],
+            "drop_last": options["last"] == LAST["drop"], "order": self._described(),
         }  # fmt: skip
+
+    def _described(self) -> Optional[Dict[str, Any]]:
+        """Returns the order as the state keeps it."""
+        if self._order is None:
+            return None
+        info = self._source.info
+        return {**self._order.described, "epoch_samples": info["epoch_samples"], "hash": f"{info['order_hash']:016x}"}
 
     @property
     def _path(self) -> str:
-        return os.fsdecode(self._options["dataset"])
+        return " + ".join(self._paths)
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continues exactly where state_dict() was called, also with another batch size or number of ranks.
 
-        Order and augmentation depend on shuffle, seed and repeats, so these must be the same. So must the dataset's content; its path may
+        Order and augmentation depend on shuffle, seed, repeats, and the parts with what is chosen of them, so these must be the same. So must the dataset's content; its path may
         differ. strict=False allows another dataset, which then gives different batches.
         """
         if self._wanted:
@@ -446,6 +504,7 @@ class Feed:
         if self._follows and self._source.is_ours:
             self._decided = False
             self._follow()
+        self._check_order(state)
         epoch, done = state["epoch"], state["batch"] * state["batch_size"] * max(1, state["world"])
         position = epoch, self._batch_after(done)
         self._iterators += 1  # invalidates all existing iterators
@@ -455,6 +514,15 @@ class Feed:
         self._warn_of_uneven_ranks()
         if strict:
             self._check_dataset(state)  # the file may have been replaced since this feed was opened
+
+    def _check_order(self, state: Mapping[str, Any]) -> None:
+        compare(state.get("order"), self._described())
+        saved = state["batch_size"] * max(1, state["world"])
+        if self._order is not None and self._order.needs_batch and saved != self._step():
+            raise BadOption(
+                f"batch_size: the state was saved with {saved} samples per batch over all ranks, and this feed has {self._step()}; this order "
+                "depends on it, so that batch_size times world must stay the same", 22,
+            )  # fmt: skip
 
     def _batch_after(self, done: int) -> int:
         """Returns the number of the batch that follows `done` samples of all ranks."""

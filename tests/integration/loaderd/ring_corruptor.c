@@ -96,7 +96,8 @@ static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *variant)
 		return false;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
-	if (files_request(&h->connection, &request, NULL, open.dataset, until_ms, &reply, NULL) < 0)
+	const struct file_source source = {.path = open.dataset};
+	if (files_request(&h->connection, &request, NULL, &source, 1, until_ms, &reply, NULL) < 0)
 		return false;
 	loaderd__reply__free_unpacked(reply, NULL);
 	h->ring_fd = frame_take_fd(&h->connection.reader, 0);
