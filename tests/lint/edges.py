@@ -17,10 +17,11 @@ TABLE = {
     "format/base/system": "",
     "format/base/text": "",
     # libpackimg: packimg.h is its public header
-    "format": "format/codec format/codec/jpeg",
+    "format": "format/codec format/codec/jpeg format/where",
     "format/codec": "format/packimg.h format/error.h format/layout.h format/codec/jpeg",
     "format/codec/jpeg": "format/codec/scratch.h format/codec/jpeg/kernels",
     "format/codec/jpeg/kernels": "",
+    "format/where": "format/where.h",
     "format/write": "format format/codec",
 
     # augment, on top of libpackimg. transform.h is its public header; resize.h: the resizer alone; claim.h: number of samples per claim;

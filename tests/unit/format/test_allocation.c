@@ -1,10 +1,13 @@
 /*
  * There are no allocations in a decoder that has already decoded an image of the same size, in an
- * encoder, or when accessing samples.
+ * encoder, or when accessing samples or matching them with a filter. Parsing a filter reports each
+ * failed allocation.
  */
 #include "format/packimg.h"
+#include "format/where.h"
 #include "tests/test.h"
 #include "tests/unit/format/images.h"
+#include "tests/unit/format/where_dataset.h"
 
 #include <dlfcn.h>
 
@@ -27,6 +30,12 @@ int main(void)
 #else
 
 static unsigned long allocations;
+static unsigned long failing; /* the number of the allocation that fails; 0: none */
+
+static bool allocation_fails(void)
+{
+	return ++allocations == failing;
+}
 
 /* glibc's allocator, under the names that remain available when malloc() is replaced */
 extern void *__libc_malloc(size_t size);
@@ -36,26 +45,22 @@ extern void *__libc_memalign(size_t alignment, size_t size);
 
 void *malloc(size_t size)
 {
-	allocations++;
-	return __libc_malloc(size);
+	return allocation_fails() ? NULL : __libc_malloc(size);
 }
 
 void *calloc(size_t count, size_t size)
 {
-	allocations++;
-	return __libc_calloc(count, size);
+	return allocation_fails() ? NULL : __libc_calloc(count, size);
 }
 
 void *realloc(void *memory, size_t size)
 {
-	allocations++;
-	return __libc_realloc(memory, size);
+	return allocation_fails() ? NULL : __libc_realloc(memory, size);
 }
 
 void *aligned_alloc(size_t alignment, size_t size)
 {
-	allocations++;
-	return __libc_memalign(alignment, size);
+	return allocation_fails() ? NULL : __libc_memalign(alignment, size);
 }
 
 static struct packimg_error error;
@@ -188,6 +193,49 @@ TEST(access)
 	assert_int_equal(packimg_check(dataset, &error), 0);
 	assert_int_equal(allocations, before);
 	packimg_close(dataset);
+}
+
+static const char filter[] =
+	"width * 2 >= 200 and label in (3, 1, 0) and not (class in ('dog', 'cat') and score > 0.5)"
+	" or key like '*a*' and count(outlines) > 0 or caption == 'x' or key < caption";
+
+/* Parses the filter after failures of each allocation. */
+static struct where *parse_filter(const struct packimg *dataset)
+{
+	struct where *where = NULL;
+
+	for (unsigned long i = 1;; i++) {
+		failing = allocations + i;
+		int r = where_parse(filter, dataset, &where, NULL);
+		bool failed = allocations >= failing;
+
+		failing = 0;
+		assert_int_equal(r, failed ? -ENOMEM : 0);
+		if (!failed) {
+			assert_true(i > 8);
+			return where;
+		}
+	}
+}
+
+TEST(filter)
+{
+	char *directory = image_directory(), path[4096];
+	struct packimg *dataset;
+	int matches = 0;
+
+	snprintf(path, sizeof(path), "%s/where.pimg", directory);
+	where_dataset_write(path);
+	assert_int_equal(packimg_open(path, &dataset, &error), 0);
+	struct where *where = parse_filter(dataset);
+	unsigned long before = allocations;
+	for (uint64_t i = 0; i < WHERE_SAMPLES; i++)
+		matches += where_match(where, dataset, i);
+	assert_int_equal(allocations, before);
+	assert_int_equal(matches, 3);
+	where_free(where);
+	packimg_close(dataset);
+	image_directory_remove(directory);
 }
 
 TEST_MAIN(NULL, NULL)
