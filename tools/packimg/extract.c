@@ -61,6 +61,7 @@ static const struct options_row options[] = {
 	{"index", 'i', "LIST", "only samples with these indices, such as 0-9,15,100-", OPTIONS_TEXT,
 	 AT(selection.indices)},
 	{"class", 'c', "NAME", "only samples of this class (may be repeated)"},
+	SELECTION_WHERE(AT(selection)),
 	{"manifest", 'm', NULL,
 	 "also write DIR/manifest.csv with path, label, class, further images and fields",
 	 OPTIONS_FLAG, AT(manifest)},
@@ -605,6 +606,7 @@ static int extract_run(struct extract *extract)
 	if (selection_resolve(&extract->selection, extract->dataset, &extract->samples,
 			      &extract->count, &error))
 		return command_fail("%s", error.text);
+	int skipped = selection_report(&extract->selection);
 	int r = name_files(extract);
 	if (r)
 		return command_fail("%s", strerror(-r));
@@ -614,7 +616,8 @@ static int extract_run(struct extract *extract)
 	if (extract->folder < 0)
 		return command_fail("%s: %s", extract->output, strerror(errno));
 	r = extract->manifest ? write_manifest(extract) : 0;
-	return r ? r : write_images(extract);
+	r = r ? r : write_images(extract);
+	return r ? r : skipped;
 }
 
 int command_extract(int argc, char **argv)

@@ -19,7 +19,7 @@
 struct list_options {
 	const char *path;
 	struct selection selection;
-	bool json;
+	bool json, count;
 	struct buffer text; /* of one value */
 };
 
@@ -30,6 +30,8 @@ static const struct options_row options[] = {
 	{"index", 'i', "LIST", "only samples with these indices, such as 0-9,15,100-", OPTIONS_TEXT,
 	 AT(selection.indices)},
 	{"class", 'c', "NAME", "only samples of this class (may be repeated)"},
+	SELECTION_WHERE(AT(selection)),
+	{"count", 'n', NULL, "print only the number of these samples", OPTIONS_FLAG, AT(count)},
 	{.argument = "FILE", .kind = OPTIONS_ARGUMENT, .at = AT(path)},
 	{0},
 };
@@ -198,6 +200,15 @@ static void print_json(struct list_options *list, const struct packimg *dataset,
 	json_decref(json);
 }
 
+static void print_count(const struct list_options *list, uint64_t count, uint64_t total)
+{
+	if (list->json)
+		printf("{\"samples\":%" PRIu64 ",\"of\":%" PRIu64 "}\n", count, total);
+	else
+		printf("%s of %s sample%s\n", text_count(TEXT, count), text_count(TEXT, total),
+		       text_plural(total));
+}
+
 static int list_dataset(struct list_options *list, const struct packimg *dataset)
 {
 	struct packimg_error error;
@@ -205,14 +216,18 @@ static int list_dataset(struct list_options *list, const struct packimg *dataset
 
 	if (selection_resolve(&list->selection, dataset, &samples, &count, &error))
 		return command_fail("%s", error.text);
-	for (uint64_t i = 0; i < count && !ferror(stdout); i++) {
+	if (list->count)
+		print_count(list, count, packimg_count(dataset));
+	for (uint64_t i = 0; i < count && !list->count && !ferror(stdout); i++) {
 		if (list->json)
 			print_json(list, dataset, samples[i]);
 		else
 			print_line(list, dataset, samples[i]);
 	}
 	free(samples);
-	return fflush(stdout) ? command_fail("writing to standard output failed") : 0;
+	if (fflush(stdout))
+		return command_fail("writing to standard output failed");
+	return selection_report(&list->selection);
 }
 
 int command_list(int argc, char **argv)

@@ -1,6 +1,8 @@
 #include "tools/packimg/selection.h"
 
 #include "format/base/text/number.h"
+#include "format/where.h"
+#include "tools/packimg/common/command.h"
 #include "tools/packimg/common/text.h"
 
 #include <errno.h>
@@ -122,22 +124,62 @@ static int mark_classes(const struct string_list *classes, const struct packimg 
 	return r;
 }
 
-static int mark_selected(const struct selection *selection, const struct packimg *dataset,
-			 bool *marks, struct packimg_error *error)
+static int mark_matching(struct selection *selection, const struct packimg *dataset, bool *marks,
+			 struct packimg_error *error)
+{
+	struct where_error fault;
+	struct where *where;
+
+	int r = where_parse(selection->where, dataset, &where, &fault);
+	if (r < 0)
+		return r == -EINVAL ? packimg_fail(error, r, "--where, at byte %d: %s",
+						   fault.position, fault.text)
+				    : packimg_fail(error, r, "out of memory");
+	for (uint64_t i = 0; i < packimg_count(dataset); i++) {
+		if (!marks[i])
+			continue;
+		int match = where_match(where, dataset, i);
+		if (match < 0 && selection->damaged++ == 0)
+			selection->damaged_first = i;
+		marks[i] = match > 0;
+	}
+	where_free(where);
+	return 0;
+}
+
+static int mark_selected(struct selection *selection, const struct packimg *dataset, bool *marks,
+			 struct packimg_error *error)
 {
 	uint64_t total = packimg_count(dataset);
+	int r;
 
 	memset(marks, !selection->indices, total);
 	if (selection->indices) {
-		int r = mark_indices(selection->indices, total, marks, error);
+		r = mark_indices(selection->indices, total, marks, error);
 		if (r)
 			return r;
 	}
-	return selection->classes.count ? mark_classes(&selection->classes, dataset, marks, error)
-					: 0;
+	if (selection->classes.count) {
+		r = mark_classes(&selection->classes, dataset, marks, error);
+		if (r)
+			return r;
+	}
+	return selection->where ? mark_matching(selection, dataset, marks, error) : 0;
 }
 
-int selection_resolve(const struct selection *selection, const struct packimg *dataset,
+int selection_report(const struct selection *selection)
+{
+	if (selection->damaged == 0)
+		return COMMAND_OK;
+	command_fail("%s sample%s left out, the first is sample %" PRIu64
+		     ": the record, or a value that --where names, is damaged; packimg verify "
+		     "lists the damage",
+		     text_count(TEXT, selection->damaged),
+		     selection->damaged == 1 ? " is" : "s are", selection->damaged_first);
+	return COMMAND_SKIPPED;
+}
+
+int selection_resolve(struct selection *selection, const struct packimg *dataset,
 		      uint64_t **ret_samples, uint64_t *ret_count, struct packimg_error *error)
 {
 	uint64_t total = packimg_count(dataset), count = 0;

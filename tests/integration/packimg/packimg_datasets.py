@@ -459,6 +459,42 @@ class PackimgDatasets(PackimgTest):
         self.assertEqual(info["bytes"], (self.dir / "out.pimg").stat().st_size)
         self.assertIn("36 samples", self.packimg("info", "out.pimg"))
 
+    def test_where(self):
+        shutil.copy(GOLDEN / "typed.pimg", self.dir)
+        for where, wanted in (("area >= 0.25 and area < 1", [1, 2]), ("area > 0 and class(label) = 'zwei'", [1, 2]), ("small = 253 or caption like 'o*'", [0, 1]),
+                              ("not caption = 'one'", [2]), ("has(caption)", [1, 2]), ("count(boxes) = 1", [1]),
+                              ("sample in (0, 2) and small > 253", [2]), ("width(image) > 0 and label < 0", [])):
+            with self.subTest(where=where):
+                self.assertEqual([json.loads(line)["index"] for line in self.packimg("list", "--json", "typed.pimg", "--where", where).splitlines()], wanted)
+                self.assertEqual(json.loads(self.packimg("list", "--json", "--count", "typed.pimg", "-w", where)), {"samples": len(wanted), "of": 3})
+        self.assertEqual(self.packimg("list", "-n", "typed.pimg", "-i", "1-", "-w", "area < 0.5"), "1 of 3 samples\n")
+        self.assertEqual(self.packimg("list", "-n", "typed.pimg"), "3 of 3 samples\n")
+        self.packimg("list", "typed.pimg", "--where", "arae > 0", rc=2)
+        self.assertIn('packimg: --where, at byte 0: the dataset has no value "arae"; did you mean area?', self.stderr)
+        self.convert(self.tree, "-o", "out.pimg")
+        self.packimg("extract", "-q", "out.pimg", "-o", "back", "--where", 'class != "ant" and key like "*/0?.jpg"')
+        self.assertEqual(sorted({str(p.parent.name) for p in (self.dir / "back").rglob("*.jpg")}), ["bee", "cat"])
+        self.packimg("view", "-o", "out.html", "out.pimg", "--where", "class = 'cat' and sample >= 30")
+        self.assertIn("out.html: 6 of 6 samples", self.packimg("view", "-fo", "out.html", "out.pimg", "-w", "class = 'cat' and sample >= 30"))
+        self.packimg("view", "-fo", "out.html", "out.pimg", "-w", "sample < 0", rc=2)
+        self.assertIn("no sample matches all options that choose samples", self.stderr)
+
+    def test_where_meets_damage(self):
+        self.convert(self.tree, "-o", "out.pimg")
+        data = bytearray((self.dir / "out.pimg").read_bytes())
+        index = next(offset for kind, _, offset, _, _ in struct.iter_unpack("<IIQQQ", data[256:256 + 7 * 32]) if kind == 1)
+        for sample in (5, 7):
+            struct.pack_into("<I", data, index + 64 * sample + 40, 0)  # the width
+        (self.dir / "out.pimg").write_bytes(data)
+        self.assertEqual(self.packimg("list", "-n", "out.pimg", "--where", "width > 0", rc=1), "34 of 36 samples\n")
+        self.assertIn("packimg: 2 samples are left out, the first is sample 5: the record, or a value that --where names, is damaged", self.stderr)
+        self.assertEqual(self.packimg("list", "-n", "out.pimg", "-i", "0-6", "-w", "height > 0", rc=1), "6 of 36 samples\n")
+        self.assertIn("packimg: 1 sample is left out, the first is sample 5", self.stderr)
+        self.assertEqual(self.packimg("list", "-n", "out.pimg", "--where", "sample < 7"), "7 of 36 samples\n")
+        self.packimg("extract", "-q", "out.pimg", "-o", "back", "-w", "width > 0", rc=1)
+        self.assertEqual(len(list((self.dir / "back").rglob("*.jpg"))), 34)
+        self.packimg("view", "-o", "out.html", "out.pimg", "-n", "2", "-w", "width > 0", rc=1)
+
     def test_values_that_are_no_text(self):
         image = next(self.tree.rglob("*.jpg")).read_bytes()
         self.shard("s.tar", [("a", {"jpg": image, "npy": b"\x93NUMPY\x00\xff\n", "txt": "é\n\t".encode()})])

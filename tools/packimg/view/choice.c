@@ -174,9 +174,8 @@ static void thin_out(uint64_t count_max, uint64_t *samples, uint64_t *count)
 	*count = count_max;
 }
 
-int choice_resolve(const struct choice *choice, const struct packimg *dataset,
-		   uint64_t **ret_samples, uint64_t *ret_count, uint64_t *ret_found,
-		   struct packimg_error *error)
+int choice_resolve(struct choice *choice, const struct packimg *dataset, uint64_t **ret_samples,
+		   uint64_t *ret_count, uint64_t *ret_found, struct packimg_error *error)
 {
 	uint64_t *samples, count;
 	int r = selection_resolve(&choice->selection, dataset, &samples, &count, error);
@@ -186,7 +185,8 @@ int choice_resolve(const struct choice *choice, const struct packimg *dataset,
 	r = filter_fields(choice, dataset, samples, &count, error);
 	r = r ?: filter_keys(choice, dataset, samples, &count, error);
 	if (!r && count == 0)
-		r = packimg_fail(error, -ENOENT, "no sample has the class, values and key given");
+		r = packimg_fail(error, -ENOENT,
+				 "no sample matches all options that choose samples");
 	if (r) {
 		free(samples);
 		return r;

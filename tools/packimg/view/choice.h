@@ -1,6 +1,6 @@
 /*
- * Selects the samples that packimg view shows: those with given classes, field values and keys, at
- * most a given number, spread evenly over the dataset. Main thread only.
+ * Selects the samples that packimg view shows: those of a selection with given field values and
+ * keys, at most a given number, spread evenly over the dataset. Main thread only.
  */
 #pragma once
 
@@ -19,6 +19,5 @@ void choice_deinit(struct choice *choice);
  * number of samples that match, before they are thinned out. -EINVAL, or -ENOENT with a message
  * that names what does not exist, or -ENOMEM.
  */
-int choice_resolve(const struct choice *choice, const struct packimg *dataset,
-		   uint64_t **ret_samples, uint64_t *ret_count, uint64_t *ret_found,
-		   struct packimg_error *error);
+int choice_resolve(struct choice *choice, const struct packimg *dataset, uint64_t **ret_samples,
+		   uint64_t *ret_count, uint64_t *ret_found, struct packimg_error *error);

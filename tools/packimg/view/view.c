@@ -66,6 +66,7 @@ static const struct options_row options[] = {
 	{"index", 'i', "LIST", "only samples with these indices, such as 0-9,15,100-", OPTIONS_TEXT,
 	 AT(choice.selection.indices)},
 	{"class", 'c', "NAME", "only samples of this class (may be repeated)"},
+	SELECTION_WHERE(AT(choice.selection)),
 	{"field", 'F', "NAME=VALUE",
 	 "only samples whose field has this value, as packimg list prints it (may be repeated)"},
 	{"size", 0, "N",
@@ -339,7 +340,8 @@ static int view_run(struct view *view)
 	if (r)
 		return command_fail("%s", error.text);
 	print_outcome(view);
-	return view->damaged ? COMMAND_SKIPPED : COMMAND_OK;
+	int skipped = selection_report(&view->choice.selection);
+	return view->damaged ? COMMAND_SKIPPED : skipped;
 }
 
 static int view_open_and_run(struct view *view)
