@@ -1,6 +1,7 @@
 #include "loaderd/worker/delivery.h"
 
 #include "format/base/schema.h"
+#include "format/join.h"
 #include "loaderd/worker/subscription.h"
 #include "proto/framing.h"
 
@@ -198,10 +199,17 @@ static void values_list(const struct schema *schema, char *text, size_t size)
 	}
 }
 
-static int refuse_value(const struct schema *schema, const char *name, struct refusal *refusal)
+static int refuse_value(const struct packimg *image, const char *name, struct refusal *refusal)
 {
+	const struct schema *schema = packimg_schema(image);
 	const char *nearest = schema_nearest(schema, name);
-	char list[400];
+	char list[400], why[400];
+	if (packimg_join_lacks(image, name, why, sizeof(why)))
+		return refuse_request(
+			refusal, EINVAL, "values",
+			"the parts do not all have the value \"%.200s\": %s; leave it "
+			"out, or pack the parts alike",
+			name, why);
 	values_list(schema, list, sizeof(list));
 	return refuse_request(refusal, EINVAL, "values",
 			      "the dataset has no value \"%.200s\"%s%s%s: it has %s", name,
@@ -434,7 +442,7 @@ static int add_value(const Loaderd__OpenFeed *request, const struct config *conf
 {
 	int r = 0, found = schema_find(schema, name);
 	if (found < 0)
-		return refuse_value(schema, name, refusal);
+		return refuse_value(options->dataset->image, name, refusal);
 	switch (schema->values[found].store) {
 	case SCHEMA_IN_INDEX:
 	case SCHEMA_IN_LABEL:

@@ -2,6 +2,7 @@
 
 #include "format/base/system/io.h"
 #include "format/join.h"
+#include "format/where.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -131,6 +132,19 @@ static int choose_all(struct choosing *at)
 	return 0;
 }
 
+/*
+ * Sets at->kept. Keeps a sample that is too damaged to tell: it comes as a bad sample. Returns
+ * -EBADMSG if the dataset's file has shrunk.
+ */
+static int evaluate(struct choosing *at, const struct where *where)
+{
+	sigbus_guard_enter(&at->dataset->guard);
+	for (uint64_t i = 0; i < at->entries; i++)
+		if (where_match(where, at->image, selection_at(&at->part->selection, i)) != 0)
+			at->kept[i / 64] |= UINT64_C(1) << i % 64;
+	return sigbus_guard_leave() ? -EBADMSG : 0;
+}
+
 /* Drops the entries of a list that are not kept. */
 static void compact_list(const struct choosing *at, uint64_t *ret_count)
 {
@@ -145,7 +159,25 @@ static void compact_list(const struct choosing *at, uint64_t *ret_count)
 /* Restricts the selection to the samples for which the filter holds. */
 static int choose_where(struct choosing *at)
 {
-	return refuse_part(at, ENOTSUP, "where", "filters are not supported yet");
+	struct where_error error = {.position = -1};
+	struct where *where;
+	int r = where_parse(at->choice->where, at->image, &where, &error);
+	if (r == -ENOMEM)
+		return refuse_memory(at, r);
+	if (r < 0) {
+		char text[sizeof(error.text) + 32];
+		snprintf(text, sizeof(text), "at byte %d: %s", error.position, error.text);
+		refuse_part(at, -r, "where", text);
+		at->refusal->position = error.position;
+		return r;
+	}
+	at->kept = calloc(at->entries / 64 + 1, sizeof(*at->kept));
+	r = at->kept ? evaluate(at, where) : -ENOMEM;
+	where_free(where);
+	if (r == -EBADMSG)
+		return refuse_part(at, EBADMSG, "dataset",
+				   "a file became shorter while it was read, or cannot be read");
+	return refuse_memory(at, r);
 }
 
 static int copy_bits(const struct choosing *at)

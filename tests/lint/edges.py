@@ -48,7 +48,7 @@ TABLE = {
     "loaderd/pool": "loaderd/batch loaderd/io loaderd/crash_marker.h loaderd/cpus.h",
     "loaderd": "proto loaderd/supervisor/supervisor.h loaderd/worker/worker.h",
     "loaderd/supervisor": "proto loaderd",
-    "loaderd/worker": "format/packimg.h format/join.h proto loaderd loaderd/batch loaderd/io loaderd/order loaderd/pool",
+    "loaderd/worker": "format/packimg.h format/join.h format/where.h proto loaderd loaderd/batch loaderd/io loaderd/order loaderd/pool",
 
     # the trainer: only estimate includes more of the device than device.h, from CUDA
     "trainer": "trainer/log trainer/estimate trainer/run",

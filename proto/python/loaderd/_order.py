@@ -248,8 +248,9 @@ def _differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> List[str]:
         for key in b:
             if a.get(key) == b[key]:
                 continue
-            listed = key in ("samples", "weights", "class_weights") and None not in (a.get(key), b[key])
-            found.append(f"{key}{of} has other entries" if listed else f"{key}{of} was {_say(a.get(key))} and is {_say(b[key])}")
+            digests = key in ("samples", "weights") or (key == "class_weights" and "balanced" not in (a.get(key), b[key]))
+            changed = "has other entries" if a.get(key) and b[key] else "was given" if a.get(key) else "was not given"
+            found.append(f"{key}{of} {changed}" if digests else f"{key}{of} was {_say(a.get(key))} and is {_say(b[key])}")
     for key, words in (("stages", "shares and stages"), ("mix", "mix"), ("epoch_samples", "epoch_samples")):
         if saved.get(key) != own[key]:
             found.append(f"{words} was {_say(saved.get(key))} and is {_say(own[key])}")

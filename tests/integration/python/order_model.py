@@ -1,0 +1,177 @@
+"""A slow model of the orders of feeds, written from loaderd(1), ORDER AND RESUME, with which tests compare what the daemon delivers.
+
+Nothing here is shared with the daemon: Philox4x32-10 and the Feistel permutation are written again, in Python's whole numbers.
+"""
+
+from bisect import bisect_right
+from math import gcd
+
+ORDER, COPY, MIXTURE, PART, DRAW, CLASSES, MEMBERS = 1, 9, 11, 12, 13, 14, 15
+M32, M64 = (1 << 32) - 1, (1 << 64) - 1
+
+
+def philox(key, counter):
+    """One block of Philox4x32-10."""
+    k0, k1 = key
+    a, b, c, d = counter
+    for _ in range(10):
+        p, q = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = (q >> 32) ^ b ^ k0, q & M32, (p >> 32) ^ d ^ k1, p & M32
+        k0, k1 = (k0 + 0x9E3779B9) & M32, (k1 + 0xBB67AE85) & M32
+    return a, b, c, d
+
+
+def stream(seed, epoch, sample, purpose, count):
+    """The first `count` numbers of 32 bits of a stream."""
+    key = philox((seed & M32, seed >> 32), (epoch & M32, epoch >> 32, purpose, 0))[:2]
+    found, block = [], 0
+    while len(found) < count:
+        found += philox(key, (block, 0, sample & M32, sample >> 32))
+        block += 1
+    return found[:count]
+
+
+def random_64(seed, epoch, sample, purpose):
+    high, low = stream(seed, epoch, sample, purpose, 2)
+    return high << 32 | low
+
+
+def mix(x, key):
+    product = ((x ^ key[0]) * 0xD256D193) & M64
+    product = (((product >> 32) ^ (product & M32) ^ key[1]) * 0x9E3779B9) & M64
+    return (product >> 32) ^ (product & M32)
+
+
+def permuted(count, seed, number, sample, purpose):
+    """Returns a keyed permutation of 0 .. count - 1 as a function."""
+    if count <= 1:
+        return lambda i: i
+    bits = max(8, (count - 1).bit_length())
+    right_bits = bits - bits // 2
+    left_mask, right_mask = (1 << bits // 2) - 1, (1 << right_bits) - 1
+    numbers = stream(seed, number, sample, purpose, 16)
+    keys = list(zip(numbers[::2], numbers[1::2]))
+
+    def at(i):
+        while True:
+            left, right = i >> right_bits, i & right_mask
+            for k in range(0, 8, 2):
+                left ^= mix(right, keys[k]) & left_mask
+                right ^= mix(left, keys[k + 1]) & right_mask
+            i = left << right_bits | right
+            if i < count:
+                return i
+
+    return at
+
+
+class Part:
+    """One part: `entries` are the sample numbers that are drawn from; weights and class weights are one list per stage."""
+
+    def __init__(self, entries, first=0, weights=None, classes=None, class_weights=None, per_batch=0):
+        self.entries, self.first, self.weights, self.class_weights, self.per_batch = entries, first, weights, class_weights, per_batch
+        self.members = None
+        if classes is not None:
+            self.members = [[sample for sample in entries if classes[sample] == c] for c in range(max(classes) + 1)]
+
+    def seed(self, seed, number):
+        return seed if number == 0 else random_64(seed, number, 0, PART)
+
+    def draw(self, seed, shuffle, place, turn, stage):
+        """Returns the sample of draw `place` of a pass."""
+        if self.weights is not None:
+            sums, total = [], 0.0
+            for weight in self.weights[stage % len(self.weights)]:
+                total += weight
+                sums.append(total)
+            point = (random_64(seed, turn, place, DRAW) >> 11) * 2.0**-53 * total
+            return self.entries[bisect_right(sums, point)]
+        at = permuted(len(self.entries), seed, turn, 0, ORDER)(place) if shuffle else place
+        return self.entries[at]
+
+
+class Order:
+    """An order of a feed. shares: one list per stage; froms: the stages' first batches over all ranks."""
+
+    def __init__(self, parts, seed, step, shuffle=True, shares=None, froms=(0,), epoch_samples=0, ends="first", by_batch=False):
+        self.parts, self.seed, self.step, self.shuffle, self.by_batch = parts, seed, step, shuffle, by_batch
+        self.froms = froms
+        self.unit = step if by_batch else 1
+        self.epoch_samples = epoch_samples
+        if len(parts) > 1:
+            self.set_mixture(shares)
+            self.epoch_samples = epoch_samples or self.length(ends)
+        elif parts[0].per_batch:
+            whole = epoch_samples or sum(map(len, parts[0].members))
+            self.epoch_samples = whole // step * step
+        self.continues = len(parts) > 1 or epoch_samples > 0 or len(froms) > 1
+        self.epoch_samples = self.epoch_samples or len(parts[0].entries)
+
+    def set_mixture(self, shares):
+        """Stages of (first unit, shares, units of each part before)."""
+        self.stages = []
+        for row, batch in zip(shares, self.froms):
+            divisor = gcd(*row)
+            row = [share // divisor for share in row]
+            unit, before = 0, [0] * len(row)
+            if self.stages:
+                begin, last, counted = self.stages[-1]
+                periods = -((begin - batch * (self.step // self.unit)) // sum(last))
+                unit = begin + periods * sum(last)
+                before = [had + periods * share for had, share in zip(counted, last)]
+            self.stages.append((unit, row, before))
+
+    def length(self, ends):
+        row = self.stages[0][1]
+        periods = [(len(part.entries), share * self.unit) for part, share in zip(self.parts, row) if share]
+        if ends == "last":
+            samples = max(-(-count // share) for count, share in periods) * sum(row) * self.unit
+            return -(-samples // self.step) * self.step
+        samples = min(count // share for count, share in periods) * sum(row) * self.unit
+        return samples // self.step * self.step
+
+    def slot(self, unit):
+        """Returns part and number of a unit of a mixture."""
+        number, (begin, row, before) = [(i, stage) for i, stage in enumerate(self.stages) if stage[0] <= unit][-1]
+        period, place = divmod(unit - begin, sum(row))
+        if self.shuffle:
+            slot = permuted(sum(row), self.seed, period, number, MIXTURE)(place)
+        else:
+            stride = max(1, int(sum(row) * 0.6180339887498949))
+            while gcd(stride, sum(row)) != 1:
+                stride += 1
+            slot = place * stride % sum(row)
+        part = 0
+        while slot >= row[part]:
+            slot -= row[part]
+            part += 1
+        return part, before[part] + period * row[part] + slot
+
+    def class_batch(self, part, batch, place):
+        each = self.step // part.per_batch
+        present = [c for c, members in enumerate(part.members) if members]
+        cycle, turn = divmod(batch * part.per_batch + place // each, len(present))
+        c = present[permuted(len(present), self.seed, cycle, 0, CLASSES)(turn)]
+        again, number = divmod(cycle * each + place % each, len(part.members[c]))
+        return part.members[c][permuted(len(part.members[c]), self.seed, again, c, MEMBERS)(number)]
+
+    def sample(self, epoch, position):
+        """Returns the sample at a position of an epoch, without repeats."""
+        part, number, draw = 0, position, epoch * self.epoch_samples + position
+        if self.parts[0].per_batch:
+            batch = epoch * (self.epoch_samples // self.step) + position // self.step
+            return self.parts[0].first + self.class_batch(self.parts[0], batch, position % self.step)
+        stage = 0
+        turn = epoch
+        if self.continues:
+            stage = bisect_right(self.froms, draw // self.step) - 1
+            number = draw
+            if len(self.parts) > 1:
+                part, number = self.slot(draw // self.unit)
+                number = number * self.unit + draw % self.unit
+            turn, number = divmod(number, len(self.parts[part].entries))
+        chosen = self.parts[part]
+        return chosen.first + chosen.draw(chosen.seed(self.seed, part), self.shuffle, number, turn, stage)
+
+    def epoch(self, number):
+        return [self.sample(number, position) for position in range(self.epoch_samples)]
