@@ -98,6 +98,8 @@ struct sandbox_limits worker_limits(const struct server *server)
 		add_product(FIXED_BYTES, pool_thread_indices(server->pool),
 			    2 * config->decode_bytes + config->decode_bytes / 2 + THREAD_BYTES);
 	need = add_product(need, config->feeds_per_user, config->readahead_bytes);
+	/* The tables of one order, and the lists from which they are being made. */
+	need = add_product(need, 3, config->order_bytes);
 	if (getrlimit(RLIMIT_STACK, &stack) < 0 || stack.rlim_cur == RLIM_INFINITY)
 		stack.rlim_cur = STACK_USUAL;
 	return (struct sandbox_limits){
