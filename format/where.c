@@ -66,7 +66,7 @@ static int where_binary(const struct where_view *view, const struct where_op *op
 static int where_unary(const struct where *where, const struct where_view *view,
 		       const struct where_op *op, struct where_operand *top)
 {
-	const struct where_operand *literals = &where->literals[op->at];
+	const struct where_operand *literals = where->literals;
 	bool holds;
 	int r = 0;
 
@@ -84,13 +84,13 @@ static int where_unary(const struct where *where, const struct where_view *view,
 		top->kind = truth(top->kind == WHERE_FALSE);
 		return 0;
 	case WHERE_OP_IN:
-		holds = where_number_in(top, literals, op->count);
+		holds = where_number_in(top, literals + op->at, op->count);
 		break;
 	case WHERE_OP_IN_TEXT:
-		r = where_text_in(&view->sample, top, literals, op->count, &holds);
+		r = where_text_in(&view->sample, top, literals + op->at, op->count, &holds);
 		break;
 	default: /* WHERE_OP_LIKE */
-		r = where_text_like(&view->sample, top, &literals->text, &holds);
+		r = where_text_like(&view->sample, top, &literals[op->at].text, &holds);
 		break;
 	}
 	if (r < 0)
