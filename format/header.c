@@ -140,7 +140,31 @@ static const struct section_rule {
 	[PIMG_SECTION_SCHEMA] = {OF_NOTHING, sizeof(struct schema_head), 1, false},
 	/* reader.c compares the size with the schema */
 	[PIMG_SECTION_IMAGES] = {OF_SAMPLES, sizeof(struct pimg_record), 0, false},
+	[PIMG_SECTION_MEMBERS] = {OF_CLASSES, sizeof(uint64_t), 1, false},
+	[PIMG_SECTION_SIZES] = {OF_SAMPLES, sizeof(struct pimg_size), 0, true},
 };
+
+/* Checks section `members`, which has its starts: a number of at most each sample follows. */
+static int members_check(const struct pimg_header *header, const char *path, uint64_t size,
+			 struct packimg_error *error)
+{
+	uint64_t numbers = size - (header->class_count + UINT64_C(1)) * sizeof(uint64_t);
+
+	if (header->class_count == 0)
+		return packimg_damaged(error, "%s: has a section `members`, but no classes", path);
+	if (header->sample_count > PIMG_MEMBERS_SAMPLES_MAX)
+		return packimg_damaged(error,
+				       "%s: has a section `members` and %" PRIu64
+				       " samples, at most %" PRIu64 " are possible",
+				       path, header->sample_count, PIMG_MEMBERS_SAMPLES_MAX);
+	if (numbers % sizeof(uint32_t) != 0 || numbers / sizeof(uint32_t) > header->sample_count)
+		return packimg_damaged(error,
+				       "%s: the section `members` has %" PRIu64
+				       " bytes, which does not fit %u classes and %" PRIu64
+				       " samples",
+				       path, size, header->class_count, header->sample_count);
+	return 0;
+}
 
 static int section_check(const struct pimg_header *header, const char *path, uint32_t number,
 			 struct packimg_error *error)
@@ -185,7 +209,9 @@ static int section_check(const struct pimg_header *header, const char *path, uin
 				       "%s: the class names take %" PRIu64
 				       " bytes, at most %d are possible; use shorter names",
 				       path, section->size, PIMG_CLASSES_SIZE_MAX);
-	return 0;
+	return section->type == PIMG_SECTION_MEMBERS
+		       ? members_check(header, path, section->size, error)
+		       : 0;
 }
 
 /* Checks that sections do not overlap. Each section must fit the file. */

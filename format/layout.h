@@ -35,6 +35,8 @@ enum {
 };
 
 #define PIMG_SAMPLES_MAX ((uint64_t)1 << 48)
+/* Samples of a file with a section `members`, whose sample numbers have 32 bits. */
+#define PIMG_MEMBERS_SAMPLES_MAX ((uint64_t)1 << 32)
 
 /* Bits of pimg_header.incompatible. */
 enum {
@@ -62,7 +64,10 @@ enum pimg_section_type {
 	PIMG_SECTION_SCHEMA = 8,      /* format/base/schema.h, same in every shard */
 	/* pimg_record[sample_count * k]: the k further images of each sample */
 	PIMG_SECTION_IMAGES = 9,
-	PIMG_SECTION_KNOWN_MAX = 9,
+	/* uint64_t starts[class_count + 1], then the sample numbers, uint32_t each, by class */
+	PIMG_SECTION_MEMBERS = 10,
+	PIMG_SECTION_SIZES = 11, /* pimg_size[sample_count] */
+	PIMG_SECTION_KNOWN_MAX = 11,
 };
 
 struct pimg_section {
@@ -162,6 +167,12 @@ struct pimg_column {
 	uint64_t reserved_0;
 };
 
+/* Upright size of a sample's image, as in its index record. */
+struct pimg_size {
+	uint16_t width;
+	uint16_t height;
+};
+
 /* Header of an item of side data. The content follows, then zeros up to a multiple of 8 bytes. */
 struct pimg_side_item {
 	uint32_t kind; /* enum pimg_side_kind */
@@ -228,6 +239,9 @@ static_assert(offsetof(struct pimg_field_stats, kind) == 8, "SPEC.md, Field stat
 static_assert(sizeof(struct pimg_column) == 32, "SPEC.md, Columns");
 static_assert(offsetof(struct pimg_column, size) == 8, "SPEC.md, Columns");
 static_assert(offsetof(struct pimg_column, xxh3) == 16, "SPEC.md, Columns");
+
+static_assert(sizeof(struct pimg_size) == 4, "SPEC.md, Sizes");
+static_assert(offsetof(struct pimg_size, height) == 2, "SPEC.md, Sizes");
 
 static_assert(sizeof(struct pimg_side_item) == 8, "SPEC.md, Side data");
 static_assert(offsetof(struct pimg_side_item, size) == 4, "SPEC.md, Side data");

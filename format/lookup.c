@@ -31,21 +31,15 @@ uint32_t firsts_find(const uint64_t *firsts, uint32_t count, uint64_t index)
 	return low;
 }
 
-/* Returns the shard that holds the sample; index must be in range. */
-static const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t index,
-					   uint32_t *ret_number)
+const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t index,
+				    uint32_t *ret_number)
 {
 	*ret_number = firsts_find(dataset->firsts, dataset->open_count, index);
 	return &dataset->shards[*ret_number];
 }
 
-/*
- * Copies bytes of a shard's file once; the caller validates and uses the copy. at is their address
- * in the mapping or, if unmapped, in the reserved address space. The range must be validated
- * against the file.
- */
-static int shard_copy(const struct packimg *dataset, const struct shard *shard, const void *at,
-		      void *bytes, size_t size)
+int shard_copy(const struct packimg *dataset, const struct shard *shard, const void *at,
+	       void *bytes, size_t size)
 {
 	if (!dataset->unmapped) {
 		copy_once(bytes, at, size);

@@ -279,8 +279,10 @@ int packimg_shard(const struct packimg *dataset, uint32_t shard, struct packimg_
 const uint8_t *packimg_uuid(const struct packimg *dataset);
 
 /*
- * Checks every section checksum and the consistency of every index record, but not the samples.
- * error describes the first fault. -ENOTSUP if the dataset is not mapped.
+ * Checks every section checksum, the consistency of every index record, and what other sections say
+ * of records, but not the samples. error describes the first fault. Takes 8 bytes a class, and
+ * memory to sort samples that are not in file order. -ENOTSUP if the dataset is not mapped;
+ * -ENOMEM.
  */
 int packimg_check(const struct packimg *dataset, struct packimg_error *error);
 
@@ -673,8 +675,9 @@ void packimg_writer_free(struct packimg_writer *writer);
 
 /*
  * Rewriter: copies the files of a dataset with other JPEG indexes; everything else stays the same
- * (SPEC.md, "Adding side data"). Existing files do not change before packimg_rewriter_finish(). The
- * dataset must outlive the rewriter; readers that have it open keep the old files. One thread.
+ * (SPEC.md, "Adding side data"), but files without sections `members` and `sizes` get them.
+ * Existing files do not change before packimg_rewriter_finish(). The dataset must outlive the
+ * rewriter; readers that have it open keep the old files. One thread.
  */
 
 struct packimg_rewriter;

@@ -101,6 +101,17 @@ const char *record_fault(const struct packimg *dataset, const struct shard *shar
 			 const struct pimg_record *record);
 
 /*
+ * Copies bytes of a shard's file once; the caller validates and uses the copy. at is their address
+ * in the mapping or, if unmapped, in the reserved address space. The range must be validated
+ * against the file. -EBADMSG if an unmapped file has shrunk.
+ */
+int shard_copy(const struct packimg *dataset, const struct shard *shard, const void *at,
+	       void *bytes, size_t size);
+/* Returns the shard that holds the sample; index must be in range. */
+const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t index,
+				    uint32_t *ret_number);
+
+/*
  * The records of one sample: that of the index, and those of section `images`, of which a sample
  * may lack some (all zero).
  */

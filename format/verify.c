@@ -1,6 +1,7 @@
 #include "format/base/poison.h"
 #include "format/base/text/text.h"
 #include "format/error.h"
+#include "format/hints.h"
 #include "format/join_internal.h"
 #include "format/reader.h"
 #include "format/schema_field.h"
@@ -30,6 +31,8 @@ static const char *const section_names[] = {
 	[PIMG_SECTION_FIELD_STATS] = "field statistics",
 	[PIMG_SECTION_SCHEMA] = "schema",
 	[PIMG_SECTION_IMAGES] = "images",
+	[PIMG_SECTION_MEMBERS] = "members",
+	[PIMG_SECTION_SIZES] = "sizes",
 };
 
 static int check_section(const struct shard *shard, const struct section_view *section,
@@ -379,6 +382,7 @@ static int check_shard(const struct packimg *dataset, const struct shard *shard,
 	int r = check_sections(shard, error);
 	r = r ?: ranges_check(dataset, shard, error);
 	r = r ?: check_records(dataset, shard, found, error);
+	r = r ?: hints_check(dataset, shard, error);
 	if (r == 0)
 		r = check_strings(shard, &shard->sections[PIMG_SECTION_SOURCES],
 				  PIMG_SECTION_SOURCES, shard->sample_count, &found->source_longest,

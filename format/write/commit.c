@@ -1,6 +1,7 @@
 #include "format/base/system/io.h"
 #include "format/base/uuid.h"
 #include "format/error.h"
+#include "format/write/hint_sections.h"
 #include "format/write/replace.h"
 #include "format/write/writer.h"
 
@@ -204,7 +205,24 @@ static int writer_put_section(struct output *output, struct shard_done *shard, u
 				  &shard->sections[shard->section_count++]);
 }
 
-/* Appends the sections that all shards share, and the table of the shard's columns. */
+/* Appends the sections that follow from the index, which is in the file and the first section. */
+static int shard_append_hints(const struct packimg_writer *writer, struct shard_done *shard,
+			      struct output *output)
+{
+	const struct hint_source source = {
+		.directory = writer->temp_files.directory,
+		.index_offset = shard->sections[0].offset,
+		.sample_count = shard->sample_count,
+		.class_count = writer->info.class_count,
+	};
+
+	return hint_sections_write(&source, output, shard->sections, &shard->section_count);
+}
+
+/*
+ * Appends the sections that all shards share, the table of the shard's columns, and what follows
+ * from the index.
+ */
 static int shard_append_dataset_info(const struct packimg_writer *writer, struct shard_done *shard,
 				     const struct blob blobs[BLOB_COUNT], struct output *output)
 {
@@ -215,6 +233,7 @@ static int shard_append_dataset_info(const struct packimg_writer *writer, struct
 				   writer->column_count * sizeof(*columns));
 	for (int i = 0; i < BLOB_COUNT && r == 0; i++)
 		r = writer_put_section(output, shard, blob_types[i], blobs[i].data, blobs[i].size);
+	r = r ?: shard_append_hints(writer, shard, output);
 	shard->size = output->offset;
 	return r == 0 ? output_flush(output) : r;
 }

@@ -8,6 +8,7 @@
 #include "format/codec/side_data.h"
 #include "format/error.h"
 #include "format/reader.h"
+#include "format/write/hint_sections.h"
 #include "format/write/output.h"
 #include "format/write/rewrite_images.h"
 #include "format/write/temp_files.h"
@@ -282,12 +283,29 @@ static int rewriter_put_columns(struct output *output, const struct shard *shard
 				  ret_section);
 }
 
+/* Adds the sections that a file of an earlier version lacks and that follow from the index. */
+static int rewriter_add_hints(struct packimg_rewriter *rewriter, uint64_t index_offset,
+			      struct pimg_header *header)
+{
+	const struct hint_source source = {
+		.directory = rewriter->temp_files.directory,
+		.index_offset = index_offset,
+		.sample_count = rewriter->dataset->shards[rewriter->shard_number].sample_count,
+		.class_count = rewriter->dataset->class_count,
+	};
+	int r = output_flush(&rewriter->output);
+
+	return r
+		       ?: hint_sections_write(&source, &rewriter->output, header->sections,
+					      &header->section_count);
+}
+
 /* Writes all sections in the order of the old section table, and builds the new header. */
 static int rewriter_put_sections(struct packimg_rewriter *rewriter, struct pimg_header *header)
 {
 	const struct shard *shard = &rewriter->dataset->shards[rewriter->shard_number];
 	struct output *output = &rewriter->output;
-	uint64_t index_xxh3 = 0;
+	struct pimg_section index = {0};
 	int r = 0;
 
 	/* A copy, as when opening, because the file may have changed. */
@@ -303,7 +321,7 @@ static int rewriter_put_sections(struct packimg_rewriter *rewriter, struct pimg_
 			r = output_put_section(output, old.type, rewriter->records,
 					       shard->sample_count * sizeof(*rewriter->records),
 					       section);
-			index_xxh3 = section->xxh3;
+			index = *section;
 		} else if (old.type == PIMG_SECTION_IMAGES) {
 			r = output_put_section(output, old.type, rewriter->images.records,
 					       rewriter->images.count *
@@ -316,6 +334,7 @@ static int rewriter_put_sections(struct packimg_rewriter *rewriter, struct pimg_
 					       section);
 		}
 	}
+	r = r ?: rewriter_add_hints(rewriter, index.offset, header);
 	if (r < 0)
 		return r;
 	/*
@@ -324,7 +343,7 @@ static int rewriter_put_sections(struct packimg_rewriter *rewriter, struct pimg_
 	uint8_t seed[28];
 	memcpy(seed, header->set_uuid, 16);
 	memcpy(seed + 16, &header->shard_index, 4);
-	memcpy(seed + 20, &index_xxh3, 8);
+	memcpy(seed + 20, &index.xxh3, 8);
 	uuid_from_hash(XXH3_128bits(seed, sizeof(seed)), header->shard_uuid);
 	header->file_size = output->offset;
 	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));

@@ -93,6 +93,20 @@ int spool_append(struct spool *spool, struct spool_stream *stream, const void *d
 	return 0;
 }
 
+int64_t spool_read(const struct spool *spool, const struct spool_stream *stream, size_t number,
+		   uint8_t *block)
+{
+	if (number > stream->offset_count)
+		return 0;
+	if (number == stream->offset_count) {
+		if (stream->block_used > 0)
+			memcpy(block, stream->block, stream->block_used);
+		return (int64_t)stream->block_used;
+	}
+	int64_t n = io_read_at(spool->fd, block, SPOOL_BLOCK_SIZE, stream->offsets[number]);
+	return n >= 0 && n < SPOOL_BLOCK_SIZE ? -EIO : n;
+}
+
 static int spool_put_block(struct output *output, XXH3_state_t *state, const void *block,
 			   size_t size)
 {
@@ -103,17 +117,12 @@ static int spool_put_block(struct output *output, XXH3_state_t *state, const voi
 static int stream_copy(const struct spool *spool, const struct spool_stream *stream,
 		       struct output *output, XXH3_state_t *state, uint8_t *block)
 {
-	for (size_t i = 0; i < stream->offset_count; i++) {
-		int64_t n = io_read_at(spool->fd, block, SPOOL_BLOCK_SIZE, stream->offsets[i]);
-		if (n < SPOOL_BLOCK_SIZE)
-			return n < 0 ? (int)n : -EIO;
-		int r = spool_put_block(output, state, block, SPOOL_BLOCK_SIZE);
-		if (r < 0)
-			return r;
-	}
-	return stream->block_used
-		       ? spool_put_block(output, state, stream->block, stream->block_used)
-		       : 0;
+	int64_t size = 0;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && (size = spool_read(spool, stream, i, block)) > 0; i++)
+		r = spool_put_block(output, state, block, (size_t)size);
+	return r < 0 ? r : (int)size;
 }
 
 static int spool_copy(const struct spool *spool, const struct spool_stream *const streams[],

@@ -33,6 +33,12 @@ void spool_deinit(struct spool *spool);
 /* Appends to a stream. A zeroed stream is a valid empty one. */
 int spool_append(struct spool *spool, struct spool_stream *stream, const void *data, size_t size);
 /*
+ * Reads a block of a stream, by number, into SPOOL_BLOCK_SIZE bytes. Returns its size, less than
+ * SPOOL_BLOCK_SIZE only for the last block, and 0 after it.
+ */
+int64_t spool_read(const struct spool *spool, const struct spool_stream *stream, size_t number,
+		   uint8_t *block);
+/*
  * Writes the streams one after another as one section. Sets offset, size and checksum of
  * ret_section, but not its type.
  */

@@ -42,7 +42,7 @@ TEST(base_is_good)
 	for (unsigned i = 0; i < base.count; i++)
 		counts[base.ranges[i].kind]++;
 	assert_int_equal(counts[OVERLAPS_HEADER], 1);
-	assert_int_equal(counts[OVERLAPS_SECTION], 10);
+	assert_int_equal(counts[OVERLAPS_SECTION], 12);
 	assert_int_equal(counts[OVERLAPS_COLUMN], 4);
 	assert_int_equal(counts[OVERLAPS_DATA], 6);
 	assert_int_equal(counts[OVERLAPS_SIDE], 4);

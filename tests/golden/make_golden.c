@@ -2,8 +2,9 @@
  * Makes the golden files: `make_golden FOLDER` writes FOLDER/good and FOLDER/bad.
  *
  * Good files must open and have the contents that test_golden.c expects, in this version and every
- * later one. One good file is not made here: no_field_stats.pimg, written by an earlier version,
- * has the samples of full.pimg but no field statistics. A bad file is a good one with one field
+ * later one. Two good files are not made here but were written by earlier versions, with the
+ * samples of full.pimg: no_field_stats.pimg lacks field statistics and what came later,
+ * no_members.pimg the sections `members` and `sizes`. A bad file is a good one with one field
  * changed and the checksums corrected. The first part of its name is the expected result: "open"
  * and "check" fail there with -EBADMSG, and "newer" fails when opened with -ENOTSUP.
  */
@@ -399,7 +400,9 @@ static void make_shared(void)
 	struct file file = file_read(path_of("good", "full.pimg"));
 	struct pimg_record *records = content_of(&file, PIMG_SECTION_INDEX);
 
+	int32_t label = records[5].label;
 	records[5] = records[0] = records[3];
+	records[5].label = label;
 	records[0].side_offset = records[0].side_xxh3 = records[0].side_size = 0;
 	repair_checksums(&file);
 	file_write(&file, path_of("good", "shared.pimg"));
@@ -446,6 +449,9 @@ static void make_later_schema(void)
 #define SCHEMA        (*(struct schema_head *)content_of(f, PIMG_SECTION_SCHEMA))
 #define TYPED(n)      ((struct schema_record *)(&SCHEMA + 1))[n]
 #define STATS(n)      ((struct pimg_field_stats *)content_of(f, PIMG_SECTION_FIELD_STATS))[n]
+#define START(n)      ((uint64_t *)content_of(f, PIMG_SECTION_MEMBERS))[n]
+#define MEMBER(n)     ((uint32_t *)&START(4))[n] /* of three classes */
+#define SIZE(n)       ((struct pimg_size *)content_of(f, PIMG_SECTION_SIZES))[n]
 #define HEADER        (*f->header)
 #define SECTION(type) (*section_of(f, PIMG_SECTION_##type))
 #define BAD(name, change)                                                                          \
@@ -592,6 +598,32 @@ BAD(check_column_overlap, COLUMN(1) = COLUMN(0))
 BAD(check_metadata_order, memcpy(content_of(f, PIMG_SECTION_METADATA), "zote", 4))
 BAD(check_metadata_line, memcpy(content_of(f, PIMG_SECTION_METADATA), "no=\n", 4))
 BAD(check_metadata_utf8, memcpy((char *)content_of(f, PIMG_SECTION_METADATA) + 5, "\xc0\x80", 2))
+BAD(open_members_size, SECTION(MEMBERS).size -= 2)
+BAD(open_members_many, SECTION(MEMBERS).size += 2 * sizeof(uint32_t))
+BAD(open_members_short, SECTION(MEMBERS).size = 3 * sizeof(uint64_t))
+BAD(check_members_first, START(0) = 1)
+BAD(check_members_start, START(1) = 3)
+BAD(check_members_start_high, START(1) = UINT64_MAX)
+BAD(check_members_end, START(3) = 4)
+BAD(check_members_order, {
+	MEMBER(0) = 3;
+	MEMBER(1) = 0;
+})
+BAD(check_members_twice, MEMBER(1) = 0)
+BAD(check_members_label, MEMBER(0) = 1)
+BAD(check_members_number, MEMBER(4) = 6)
+BAD(check_members_missing, {
+	SECTION(MEMBERS).size -= sizeof(uint32_t);
+	START(3) -= 1;
+})
+BAD(check_members_unlabelled, {
+	SECTION(MEMBERS).size += sizeof(uint32_t);
+	START(3) += 1;
+	MEMBER(5) = 5;
+})
+BAD(open_sizes_size, SECTION(SIZES).size -= sizeof(struct pimg_size))
+BAD(check_sizes_width, SIZE(3).width += 1)
+BAD(check_sizes_height, SIZE(4).height = 0)
 
 /* Changes of typed.pimg. */
 enum { IMAGE, BOXES, POINTS, CLASS, TARGET, AREA, SMALL, CAPTION, LABEL, NUMBER, KEY };
@@ -653,6 +685,7 @@ BAD(open_images_feature, HEADER.incompatible = 0)
 BAD(open_images_missing, SECTION(IMAGES).type = 1001)
 BAD(open_images_size, SECTION(IMAGES).size -= 64)
 BAD(open_images_no_schema, SECTION(SCHEMA).type = 1001)
+BAD(open_members_no_classes, SECTION(SIZES).type = PIMG_SECTION_MEMBERS)
 BAD(check_image_label, IMAGE_RECORD(0, 0).label = -1)
 BAD(check_image_missing, memset(&IMAGE_RECORD(1, 0), 0, sizeof(struct pimg_record)))
 BAD(check_image_half_missing, IMAGE_RECORD(2, 1).orientation = 1)
@@ -799,6 +832,22 @@ static const struct bad bads[] = {
 	ENTRY(check_metadata_order),
 	ENTRY(check_metadata_line),
 	ENTRY(check_metadata_utf8),
+	ENTRY(open_members_size),
+	ENTRY(open_members_many),
+	ENTRY(open_members_short),
+	ENTRY(check_members_first),
+	ENTRY(check_members_start),
+	ENTRY(check_members_start_high),
+	ENTRY(check_members_end),
+	ENTRY(check_members_order),
+	ENTRY(check_members_twice),
+	ENTRY(check_members_label),
+	ENTRY(check_members_number),
+	ENTRY(check_members_missing),
+	ENTRY(check_members_unlabelled),
+	ENTRY(open_sizes_size),
+	ENTRY(check_sizes_width),
+	ENTRY(check_sizes_height),
 };
 
 static const struct bad typed_bads[] = {
@@ -821,29 +870,18 @@ static const struct bad typed_bads[] = {
 };
 
 static const struct bad image_bads[] = {
-	ENTRY(newer_images_schema),
-	ENTRY(open_images_feature),
-	ENTRY(open_images_missing),
-	ENTRY(open_images_size),
-	ENTRY(open_images_no_schema),
-	ENTRY(check_image_label),
-	ENTRY(check_image_missing),
-	ENTRY(check_image_half_missing),
-	ENTRY(check_image_frame),
-	ENTRY(check_image_jpeg),
-	ENTRY(check_image_raw),
-	ENTRY(check_image_channels),
-	ENTRY(check_image_raster_channels),
-	ENTRY(check_image_reserved),
-	ENTRY(check_image_data_size),
-	ENTRY(check_image_data_offset),
-	ENTRY(check_image_tail),
-	ENTRY(check_image_overlap),
-	ENTRY(check_image_overlap_image),
-	ENTRY(check_image_section),
-	ENTRY(check_image_width_long),
-	ENTRY(check_image_width_short),
-	ENTRY(check_image_raster_main),
+	ENTRY(newer_images_schema),      ENTRY(open_images_feature),
+	ENTRY(open_images_missing),      ENTRY(open_images_size),
+	ENTRY(open_images_no_schema),    ENTRY(open_members_no_classes),
+	ENTRY(check_image_label),        ENTRY(check_image_missing),
+	ENTRY(check_image_half_missing), ENTRY(check_image_frame),
+	ENTRY(check_image_jpeg),         ENTRY(check_image_raw),
+	ENTRY(check_image_channels),     ENTRY(check_image_raster_channels),
+	ENTRY(check_image_reserved),     ENTRY(check_image_data_size),
+	ENTRY(check_image_data_offset),  ENTRY(check_image_tail),
+	ENTRY(check_image_overlap),      ENTRY(check_image_overlap_image),
+	ENTRY(check_image_section),      ENTRY(check_image_width_long),
+	ENTRY(check_image_width_short),  ENTRY(check_image_raster_main),
 };
 
 static const struct bad raster_bads[] = {

@@ -1,5 +1,7 @@
 #include "tests/fuzz/support/dataset_read.h"
 
+#include "format/hints.h"
+
 #include <string.h>
 
 enum { SAMPLES_READ = 1000, SAMPLES_DECODED = 8, PIXELS_MAX = 1 << 20 };
@@ -64,6 +66,25 @@ static void read_sample(struct packimg_decoder *decoder, const struct packimg *d
 			use(pixels.data + y * pixels.stride, (size_t)pixels.width * 3);
 }
 
+/* Reads every class of section `members`, and section `sizes`. */
+static void read_hints(const struct packimg *dataset)
+{
+	uint32_t classes = packimg_class_count(dataset);
+	uint64_t samples = packimg_count(dataset), count, index;
+	uint16_t sizes[SAMPLES_READ][2];
+
+	for (uint32_t i = 0; i < classes && i < SAMPLES_READ; i++) {
+		if (packimg_class_size(dataset, 0, i, &count) < 0)
+			continue;
+		for (uint64_t k = 0; k < count && k < SAMPLES_READ; k++)
+			if (packimg_class_member(dataset, 0, i, k, &index) == 0)
+				use(&index, sizeof(index));
+	}
+	samples = samples < SAMPLES_READ ? samples : SAMPLES_READ;
+	if (packimg_sizes(dataset, 0, samples, sizes) == 0)
+		use(sizes, samples * sizeof(*sizes));
+}
+
 void dataset_read(struct packimg_decoder *decoder, const struct packimg *dataset)
 {
 	struct packimg_error error;
@@ -85,4 +106,5 @@ void dataset_read(struct packimg_decoder *decoder, const struct packimg *dataset
 			use(field.name, strlen(field.name));
 	for (uint64_t i = 0; i < packimg_count(dataset) && i < SAMPLES_READ; i++)
 		read_sample(decoder, dataset, i);
+	read_hints(dataset);
 }

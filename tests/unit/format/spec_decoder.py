@@ -89,6 +89,24 @@ class Pimg:
         return self.data[text + begin:text + end].decode()
 
 
+    def label(self, i):
+        return struct.unpack_from("<i", self.data, self.sections[1][0] + 64 * i + 48)[0]
+
+    def members(self):
+        """Returns the numbers of each class's samples: SPEC.md, "Members"."""
+        offset, size = self.sections[10]
+        classes, = struct.unpack_from("<I", self.data, 104)
+        starts = struct.unpack_from(f"<{classes + 1}Q", self.data, offset)
+        assert starts[0] == 0 and list(starts) == sorted(starts) and size == 8 * len(starts) + 4 * starts[-1]
+        numbers = struct.unpack_from(f"<{starts[-1]}I", self.data, offset + 8 * len(starts))
+        return [list(numbers[begin:end]) for begin, end in zip(starts, starts[1:])]
+
+    def sizes(self):
+        """Returns width and height of each sample: SPEC.md, "Sizes"."""
+        offset, size = self.sections[11]
+        assert size == 4 * self.count
+        return list(struct.iter_unpack("<HH", self.data[offset:offset + size]))
+
     def image_places(self, number):
         """As places(), for record `number` of section images."""
         data_offset, side_offset, _, _, data_size, side_size = struct.unpack_from("<QQQQII", self.data, self.sections[9][0] + 64 * number)

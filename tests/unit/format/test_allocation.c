@@ -190,7 +190,6 @@ TEST(access)
 		assert_int_equal(packimg_source(dataset, i, &name, &size), 0);
 		assert_int_equal(packimg_value(dataset, i, 0, &value), 0);
 	}
-	assert_int_equal(packimg_check(dataset, &error), 0);
 	assert_int_equal(allocations, before);
 	packimg_close(dataset);
 }

@@ -169,6 +169,7 @@ TEST(good)
 	packimg_close(dataset);
 	check_full("full.pimg", false, 7);
 	check_full("extended.pimg", false, 7);
+	check_full("no_members.pimg", false, 7);
 	check_full("no_field_stats.pimg", false, PACKIMG_LONGEST_UNKNOWN);
 	check_full("set-00000-of-00003.pimg", true, 7);
 	check_full("set-00002-of-00003.pimg", true, 7);

@@ -303,17 +303,47 @@ TEST_WITH(abandoned, setup, teardown)
 	free(after);
 }
 
-/* Changes the records of a file and updates its checksums. */
+/*
+ * Writes sections `members` and `sizes` anew after records have changed. Every sample has one of
+ * the two classes.
+ */
+static void patch_hints(uint8_t *data, const struct pimg_header *header,
+			const struct pimg_record *records)
+{
+	const struct pimg_section *sections = &header->sections[header->section_count - 2];
+	struct pimg_size *sizes = (struct pimg_size *)(data + sections[1].offset);
+	uint64_t *starts = (uint64_t *)(data + sections[0].offset);
+	uint32_t *numbers = (uint32_t *)&starts[3], count = 0;
+
+	assert_int_equal(sections[0].type, PIMG_SECTION_MEMBERS);
+	assert_int_equal(sections[1].type, PIMG_SECTION_SIZES);
+	for (int c = 0; c < 2; c++) {
+		starts[c] = count;
+		for (uint32_t i = 0; i < SAMPLES; i++)
+			if (records[i].label == c)
+				numbers[count++] = i;
+	}
+	assert_int_equal(count, SAMPLES);
+	for (int i = 0; i < SAMPLES; i++)
+		sizes[i] =
+			(struct pimg_size){(uint16_t)records[i].width, (uint16_t)records[i].height};
+}
+
+/* Changes the records of a file and updates what follows from them. */
 static void patch_records(const char *path, void (*change)(struct pimg_record *records))
 {
 	size_t size;
 	uint8_t *data = image_file_read(path, &size);
 	struct pimg_header *header = (struct pimg_header *)data;
-	struct pimg_section *index = &header->sections[0];
+	struct pimg_record *records = (struct pimg_record *)(data + header->sections[0].offset);
 
-	assert_int_equal(index->type, PIMG_SECTION_INDEX);
-	change((struct pimg_record *)(data + index->offset));
-	index->xxh3 = XXH3_64bits(data + index->offset, index->size);
+	assert_int_equal(header->sections[0].type, PIMG_SECTION_INDEX);
+	change(records);
+	patch_hints(data, header, records);
+	for (uint32_t i = 0; i < header->section_count; i++) {
+		struct pimg_section *section = &header->sections[i];
+		section->xxh3 = XXH3_64bits(data + section->offset, section->size);
+	}
 	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));
 	image_file_write(path, data, size);
 	free(data);

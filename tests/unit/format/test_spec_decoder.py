@@ -105,6 +105,17 @@ class ValuesTest(unittest.TestCase):
             self.assertEqual((width, height, codec, channels), (9, 5, 4, 1))
             self.assertEqual(sum(spec.decode_raster(data, width, height), []), elements[:45])
 
+    def test_members_and_sizes(self):
+        for path in sorted(self.golden.iterdir()):
+            pimg = spec.Pimg(path.read_bytes())
+            classes, = struct.unpack_from("<I", pimg.data, 104)
+            earlier = path.name in ("no_field_stats.pimg", "no_members.pimg")
+            self.assertEqual((10 in pimg.sections, 11 in pimg.sections), (classes > 0 and not earlier, not earlier), path)
+            if classes and not earlier:
+                self.assertEqual(pimg.members(), [[i for i in range(pimg.count) if pimg.label(i) == c] for c in range(classes)], path)
+            if not earlier:
+                self.assertEqual(pimg.sizes(), [pimg.record(i)[2:4] for i in range(pimg.count)], path)
+
 
 class SpecDecoderTest(unittest.TestCase):
     @classmethod
