@@ -91,7 +91,7 @@ TABLE = {
     "tools/packimg/source": "format/foreign_format.h format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
     "tools/packimg/convert": "format/foreign_format.h tools/packimg/common tools/packimg/image tools/packimg/source",
     "tools/packimg/estimate": "format/packimg.h format/augment/pipeline.h format/augment/claim.h tools/packimg/common tools/packimg/image tools/packimg/source",
-    "tools/packimg": "format/packimg.h format/where.h tools/packimg/common tools/packimg/convert tools/packimg/image tools/packimg/source",
+    "tools/packimg": "format/packimg.h format/where.h format/hints.h tools/packimg/common tools/packimg/convert tools/packimg/image tools/packimg/source",
     "tools/packimg/view": "format/packimg.h format/augment/pipeline.h format/augment/frame.h format/augment/resize.h tools/packimg/selection.h "
                           "tools/packimg/common tools/packimg/image",
     "tools/loaderctl": "proto proto/client",

@@ -4,6 +4,7 @@
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "format/base/uuid.h"
+#include "format/hints.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/selection.h"
@@ -254,12 +255,23 @@ static void print_values(const struct packimg *dataset, const struct summary *su
 	}
 }
 
+/* Names the optional sections that order samples by class and list their sizes. */
+static void print_hints(const struct packimg *dataset)
+{
+	bool members = packimg_has_members(dataset), sizes = packimg_has_sizes(dataset);
+
+	if (members || sizes)
+		printf("sections    %s%s%s\n", members ? "members" : "",
+		       members && sizes ? ", " : "", sizes ? "sizes" : "");
+}
+
 static void print_dataset_info(const struct packimg *dataset, const struct summary *summary)
 {
 	const char *line = packimg_metadata(dataset);
 	double mean[3], std[3];
 
 	print_values(dataset, summary);
+	print_hints(dataset);
 	if (!packimg_statistics(dataset, mean, std))
 		printf("mean        %.3f %.3f %.3f of 255\ndeviation   %.3f %.3f %.3f\n", mean[0],
 		       mean[1], mean[2], std[0], std[1], std[2]);
@@ -401,6 +413,8 @@ static int print_json(const struct packimg *dataset, const struct summary *summa
 	json_put_count(json, "unlabelled", summary->unlabelled);
 	json_put_count(json, "grey", summary->grey);
 	json_put_count(json, "oriented", summary->oriented);
+	json_object_set_new(json, "has_members", json_boolean(packimg_has_members(dataset)));
+	json_object_set_new(json, "has_sizes", json_boolean(packimg_has_sizes(dataset)));
 	for (int i = 1; i < CODECS; i++)
 		json_object_set_new(codecs, codec_name((enum packimg_codec)i),
 				    json_pack("{sIsI}", "samples", (json_int_t)summary->codecs[i],
