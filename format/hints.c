@@ -1,5 +1,6 @@
 #include "format/hints.h"
 
+#include "format/base/system/io.h"
 #include "format/error.h"
 #include "format/reader.h"
 
@@ -38,20 +39,44 @@ static uint64_t numbers_count(const struct packimg *dataset, const struct sectio
 	return (members->size - numbers_offset(dataset)) / sizeof(uint32_t);
 }
 
-/* Reads the range of a class's sample numbers. */
-static int class_range(const struct packimg *dataset, uint32_t number, uint32_t class_number,
-		       uint64_t ret_range[2])
+/* Copies bytes of the file with pread(). `at` is validated against the file. */
+static int file_copy(const struct shard *shard, const void *at, void *bytes, size_t size)
 {
-	uint64_t range[2];
+	uint64_t offset = (uint64_t)((const uint8_t *)at - shard->map);
 
-	if (number >= dataset->open_count || class_number >= dataset->class_count)
+	return io_read_at(shard->fd, bytes, size, offset) == (int64_t)size ? 0 : -EBADMSG;
+}
+
+int packimg_class_starts(const struct packimg *dataset, uint32_t number, uint64_t *ret_starts)
+{
+	uint64_t previous = 0;
+
+	if (number >= dataset->open_count)
 		return -ERANGE;
 	const struct shard *shard = &dataset->shards[number];
 	const struct section_view *members = &shard->sections[PIMG_SECTION_MEMBERS];
 	if (!members->data)
 		return -ENODATA;
-	int r = shard_copy(dataset, shard, members->data + class_number * sizeof(*range), range,
-			   sizeof(range));
+	int r = file_copy(shard, members->data, ret_starts, numbers_offset(dataset));
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i <= dataset->class_count; i++) {
+		if (ret_starts[i] < previous)
+			return -EBADMSG;
+		previous = ret_starts[i];
+	}
+	return ret_starts[0] == 0 && previous == numbers_count(dataset, members) ? 0 : -EBADMSG;
+}
+
+/* Reads the range of a class's sample numbers. */
+static int class_range(const struct packimg *dataset, const struct shard *shard,
+		       uint32_t class_number, uint64_t ret_range[2])
+{
+	const struct section_view *members = &shard->sections[PIMG_SECTION_MEMBERS];
+	uint64_t range[2];
+
+	int r = file_copy(shard, members->data + class_number * sizeof(*range), range,
+			  sizeof(range));
 	if (r < 0)
 		return r;
 	uint64_t count = numbers_count(dataset, members);
@@ -62,27 +87,11 @@ static int class_range(const struct packimg *dataset, uint32_t number, uint32_t 
 	return 0;
 }
 
-int packimg_class_size(const struct packimg *dataset, uint32_t shard, uint32_t class_number,
-		       uint64_t *ret_count)
+/* Returns the address of the label in the index record of the shard's sample i. */
+static const uint8_t *label_at(const struct shard *shard, uint64_t i)
 {
-	uint64_t range[2];
-
-	int r = class_range(dataset, shard, class_number, range);
-	if (r < 0)
-		return r;
-	*ret_count = range[1] - range[0];
-	return 0;
-}
-
-/* Reads the label from the index record of the shard's sample i. */
-static int label_copy(const struct packimg *dataset, const struct shard *shard, uint64_t i,
-		      int32_t *ret_label)
-{
-	return shard_copy(dataset, shard,
-			  shard->sections[PIMG_SECTION_INDEX].data +
-				  i * sizeof(struct pimg_record) +
-				  offsetof(struct pimg_record, label),
-			  ret_label, sizeof(*ret_label));
+	return shard->sections[PIMG_SECTION_INDEX].data + i * sizeof(struct pimg_record) +
+	       offsetof(struct pimg_record, label);
 }
 
 int packimg_class_member(const struct packimg *dataset, uint32_t shard_number,
@@ -92,21 +101,24 @@ int packimg_class_member(const struct packimg *dataset, uint32_t shard_number,
 	uint32_t number;
 	int32_t label;
 
-	int r = class_range(dataset, shard_number, class_number, range);
+	if (shard_number >= dataset->open_count || class_number >= dataset->class_count)
+		return -ERANGE;
+	const struct shard *shard = &dataset->shards[shard_number];
+	if (!shard->sections[PIMG_SECTION_MEMBERS].data)
+		return -ENODATA;
+	int r = class_range(dataset, shard, class_number, range);
 	if (r < 0)
 		return r;
 	if (rank >= range[1] - range[0])
 		return -EBADMSG;
-	const struct shard *shard = &dataset->shards[shard_number];
 	const uint8_t *numbers =
 		shard->sections[PIMG_SECTION_MEMBERS].data + numbers_offset(dataset);
-	r = shard_copy(dataset, shard, numbers + (range[0] + rank) * sizeof(number), &number,
-		       sizeof(number));
+	r = file_copy(shard, numbers + (range[0] + rank) * sizeof(number), &number, sizeof(number));
 	if (r < 0)
 		return r;
 	if (number >= shard->sample_count)
 		return -EBADMSG;
-	r = label_copy(dataset, shard, number, &label);
+	r = file_copy(shard, label_at(shard, number), &label, sizeof(label));
 	if (r < 0 || label < 0 || (uint32_t)label != class_number)
 		return -EBADMSG;
 	*ret_index = shard->sample_first + number;
@@ -205,9 +217,9 @@ static int check_members(const struct packimg *dataset, const struct shard *shar
 
 	int r = check_starts(dataset, shard, next, error);
 	for (uint64_t i = 0; i < shard->sample_count && r == 0; i++) {
-		r = label_copy(dataset, shard, i, &label);
+		copy_once(&label, label_at(shard, i), sizeof(label));
 		/* The file may have changed since its records were checked. */
-		if (r == 0 && label >= 0 && (uint32_t)label < dataset->class_count)
+		if (label >= 0 && (uint32_t)label < dataset->class_count)
 			r = check_member(dataset, shard, i, (uint32_t)label, next, error);
 	}
 	for (uint32_t i = 0; i < dataset->class_count && r == 0; i++)

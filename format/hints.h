@@ -3,8 +3,9 @@
  * index. Both are optional and only hints: writers derive them from the index, and opening a file
  * does not compare them with it. packimg_class_member() therefore checks what it returns against
  * the label; a size must be checked against the sample's record when it is used. Every function
- * reads the file at each call, mapped or not, and depends on nothing that was read before. Any
- * thread.
+ * reads the file at each call, and depends on nothing that was read before. The functions of
+ * `members` read with pread(), also if the file is mapped, so that they need no guard against
+ * SIGBUS. Any thread.
  */
 #pragma once
 
@@ -15,11 +16,11 @@ struct shard; /* format/reader.h */
 /* True if every file of the dataset has section `members`. */
 bool packimg_has_members(const struct packimg *dataset);
 /*
- * Returns the number of samples of a class in a shard. -EBADMSG if the section's starts are
- * damaged; -ERANGE if there is no such shard or class; -ENODATA if the shard lacks the section.
+ * Copies the shard's table of class_count + 1 starts: class c has ret_starts[c + 1] - ret_starts[c]
+ * samples in it. -EBADMSG if the table is damaged; -ERANGE if there is no such shard; -ENODATA if
+ * the shard lacks the section. After a failure, the contents of ret_starts are undefined.
  */
-int packimg_class_size(const struct packimg *dataset, uint32_t shard, uint32_t class_number,
-		       uint64_t *ret_count);
+int packimg_class_starts(const struct packimg *dataset, uint32_t shard, uint64_t *ret_starts);
 /*
  * Returns the number, in the dataset, of the rank-th sample of a class in a shard. -EBADMSG if the
  * section is damaged: the class has fewer samples now, or the sample does not exist or has another

@@ -48,40 +48,37 @@ static uint64_t part_seed(const struct sampler *sampler, uint32_t part)
 	return part == 0 ? sampler->seed : random_u64(sampler->seed, part, 0, RANDOM_PART);
 }
 
-/* Returns an entry of the selection, or of all members if drawn by class. */
-static uint64_t draw_entry(const struct sampler *sampler, const struct sampler_part *part,
-			   const struct place *at)
+/* Returns the sample of the part that a draw chooses. */
+static uint64_t draw_sample(const struct sampler *sampler, const struct sampler_part *part,
+			    const struct place *at)
 {
 	uint64_t seed = part_seed(sampler, (uint32_t)(part - sampler->parts));
 	if (part->kind == SAMPLER_ONCE) {
 		struct permutation permutation;
 		if (!sampler->shuffle)
-			return at->place;
+			return selection_at(&part->selection, at->place);
 		permutation_init(&permutation, part->selection.count, seed, at->pass, 0,
 				 RANDOM_ORDER);
-		return permutation_at(&permutation, at->place);
+		return selection_at(&part->selection, permutation_at(&permutation, at->place));
 	}
 	uint32_t stage = part->weight_stages == 1 ? 0 : at->stage;
 	uint64_t bits = random_u64(seed, at->pass, at->place, RANDOM_DRAW);
 	if (part->kind == SAMPLER_WEIGHTS)
-		return weight_sums_draw(&part->sums[stage], bits);
+		return selection_at(&part->selection, weight_sums_draw(&part->sums[stage], bits));
 	uint32_t class_number = weight_alias_draw(&part->aliases[stage], bits);
 	/* A second number: the first has been used up to its last bit. */
 	uint64_t member = random_u64(seed, at->pass, at->place, RANDOM_MEMBERS);
-	return part->classes.starts[class_number] +
-	       scale(member, class_index_size(&part->classes, class_number));
+	return class_index_member(&part->classes, class_number,
+				  scale(member, class_index_size(&part->classes, class_number)));
 }
 
 static struct sampler_draw part_draw(const struct sampler *sampler, const struct sampler_part *part,
 				     const struct place *at)
 {
-	uint64_t entry = draw_entry(sampler, part, at);
-	const struct selection *from =
-		part->kind == SAMPLER_CLASS_WEIGHTS ? &part->classes.members : &part->selection;
 	/* The same sample may come twice in a pass: then copies differ by their place, too. */
 	bool once = part->kind == SAMPLER_ONCE && !part->selection.duplicates;
 	uint64_t copy = once ? at->passes : at->passes * part->selection.count + at->place;
-	return (struct sampler_draw){part->first + selection_at(from, entry), (uint32_t)copy};
+	return (struct sampler_draw){part->first + draw_sample(sampler, part, at), (uint32_t)copy};
 }
 
 /*
@@ -287,7 +284,8 @@ static int finish_single(struct sampler *sampler, uint64_t epoch_samples,
 {
 	const struct sampler_part *part = sampler->parts;
 	bool class_batches = part->kind == SAMPLER_CLASS_BATCHES;
-	uint64_t samples = class_batches ? part->classes.members.count : part->selection.count;
+	uint64_t samples =
+		class_batches ? class_index_count(&part->classes) : part->selection.count;
 	sampler->continues = epoch_samples > 0 || sampler->stage_count > 1;
 	sampler->epoch_samples = epoch_samples ?: samples;
 	if (!class_batches)
@@ -348,7 +346,7 @@ static int index_classes(struct sampler_part *part, const struct packimg *datase
 		return refuse(error, field, "the dataset has no classes");
 	if (r < 0)
 		return r;
-	if (part->classes.members.count == 0)
+	if (class_index_count(&part->classes) == 0)
 		return refuse(error, field, "none of the chosen samples has a label");
 	return 0;
 }

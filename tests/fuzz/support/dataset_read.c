@@ -2,6 +2,7 @@
 
 #include "format/hints.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { SAMPLES_READ = 1000, SAMPLES_DECODED = 8, PIXELS_MAX = 1 << 20 };
@@ -70,16 +71,17 @@ static void read_sample(struct packimg_decoder *decoder, const struct packimg *d
 static void read_hints(const struct packimg *dataset)
 {
 	uint32_t classes = packimg_class_count(dataset);
-	uint64_t samples = packimg_count(dataset), count, index;
+	uint64_t samples = packimg_count(dataset), index;
+	uint64_t *starts = calloc((size_t)classes + 1, sizeof(*starts));
 	uint16_t sizes[SAMPLES_READ][2];
 
-	for (uint32_t i = 0; i < classes && i < SAMPLES_READ; i++) {
-		if (packimg_class_size(dataset, 0, i, &count) < 0)
-			continue;
-		for (uint64_t k = 0; k < count && k < SAMPLES_READ; k++)
+	if (starts && packimg_class_starts(dataset, 0, starts) == 0)
+		use(starts, ((size_t)classes + 1) * sizeof(*starts));
+	free(starts);
+	for (uint32_t i = 0; i < classes && i < SAMPLES_READ; i++)
+		for (uint64_t k = 0; k < SAMPLES_READ; k++)
 			if (packimg_class_member(dataset, 0, i, k, &index) == 0)
 				use(&index, sizeof(index));
-	}
 	samples = samples < SAMPLES_READ ? samples : SAMPLES_READ;
 	if (packimg_sizes(dataset, 0, samples, sizes) == 0)
 		use(sizes, samples * sizeof(*sizes));
