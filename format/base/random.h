@@ -25,7 +25,9 @@ enum random_purpose {
 	RANDOM_DRAW = 13, /* a draw by weights; epoch is the pass, sample the place in it */
 	/* the order of the classes in class batches; epoch is the cycle */
 	RANDOM_CLASSES = 14,
-	RANDOM_MEMBERS = 15, /* the order of a class; epoch is the pass, sample the class */
+	/* the order of a class or bucket; epoch is the pass, sample its number */
+	RANDOM_MEMBERS = 15,
+	RANDOM_BUCKETS = 16, /* the order of the batches of all buckets */
 };
 
 struct random_stream {

@@ -18,11 +18,42 @@ static uint32_t order_repeats(const struct order *order)
 	return order->repeats ? order->repeats : 1;
 }
 
-static uint64_t order_remainder(const struct order *order, uint64_t *ret_full)
+/* A batch over all ranks: positions of an epoch's sequence, with repeats. */
+struct global_batch {
+	uint64_t first, count;
+};
+
+static const struct buckets *buckets_of(const struct sampler *sampler)
 {
-	uint64_t global = order_global(order), positions = order->samples * order_repeats(order);
-	*ret_full = positions / global;
-	return positions % global;
+	return sampler ? sampler_buckets(sampler) : NULL;
+}
+
+/* Number of whole batches over all ranks in an epoch. */
+static uint64_t full_batches(const struct order *order)
+{
+	const struct buckets *buckets = buckets_of(order->sampler);
+	if (buckets)
+		return buckets_full(buckets);
+	return order->samples * order_repeats(order) / order_global(order);
+}
+
+/* Number of shorter ones, which come after them: remainders. */
+static uint32_t tail_count(const struct order *order)
+{
+	const struct buckets *buckets = buckets_of(order->sampler);
+	if (buckets)
+		return buckets->tail_count;
+	return order->samples * order_repeats(order) % order_global(order) != 0;
+}
+
+static struct global_batch tail_batch(const struct order *order, uint64_t tail)
+{
+	const struct buckets *buckets = buckets_of(order->sampler);
+	uint64_t repeats = order_repeats(order), first = full_batches(order) * order_global(order);
+	if (buckets)
+		return (struct global_batch){buckets->tails[tail].first * repeats,
+					     buckets->tails[tail].count * repeats};
+	return (struct global_batch){first, order->samples * repeats - first};
 }
 
 /*
@@ -42,11 +73,12 @@ int order_init(struct order *order)
 	if (order->samples == 0 || order->batch_size == 0 || order->world == 0 ||
 	    order->rank >= order->world || order_global(order) % order_repeats(order))
 		return -EINVAL;
-	uint64_t full, first;
-	uint64_t remainder = order_remainder(order, &full);
-	order->batches = full;
-	if (order->last_short && rank_share(order, remainder, &first) > 0)
-		order->batches++;
+	order->batches = full_batches(order);
+	/* No tail is longer than those before it: the rank's are the first ones. */
+	for (uint32_t t = 0; order->last_short && t < tail_count(order); t++) {
+		uint64_t first;
+		order->batches += rank_share(order, tail_batch(order, t).count, &first) > 0;
+	}
 	return 0;
 }
 
@@ -71,15 +103,33 @@ struct copied {
 	uint32_t copy;
 };
 
+/*
+ * Returns the number of distinct samples of the batch over all ranks that contains a position. Sets
+ * *ret_first to the batch's first position.
+ */
+static uint64_t batch_samples(const struct order_epoch *epoch, uint64_t position,
+			      uint64_t *ret_first)
+{
+	const struct buckets *buckets = buckets_of(epoch->sampler);
+	uint64_t first = position - position % epoch->global;
+	uint64_t left = epoch->samples * epoch->repeats - first;
+	if (buckets && position / epoch->global >= buckets_full(buckets)) {
+		const struct bucket_tail *tail =
+			buckets_tail_at(buckets, position / epoch->repeats);
+		*ret_first = tail->first * epoch->repeats;
+		return tail->count;
+	}
+	*ret_first = first;
+	return (left < epoch->global ? left : epoch->global) / epoch->repeats;
+}
+
 static struct copied order_copied(const struct order_epoch *epoch, uint64_t position)
 {
 	if (epoch->repeats == 1)
 		return (struct copied){position, 0};
-	uint64_t before = position - position % epoch->global;
-	uint64_t left = epoch->samples * epoch->repeats - before;
-	uint64_t each = (left < epoch->global ? left : epoch->global) / epoch->repeats;
-	return (struct copied){before / epoch->repeats + (position - before) % each,
-			       (uint32_t)((position - before) / each)};
+	uint64_t first, each = batch_samples(epoch, position, &first);
+	return (struct copied){first / epoch->repeats + (position - first) % each,
+			       (uint32_t)((position - first) / each)};
 }
 
 uint64_t order_copy_seed(uint64_t seed, uint32_t copy)
@@ -106,17 +156,17 @@ struct order_item order_at(const struct order_epoch *epoch, uint64_t position)
 void order_batch(const struct order *order, uint64_t batch, struct order_batch *ret_batch)
 {
 	assert(batch < order->batches);
-	uint64_t full;
-	uint64_t remainder = order_remainder(order, &full);
-	uint64_t global = order_global(order);
+	uint64_t full = full_batches(order);
 	struct order_batch result = {.last = batch + 1 == order->batches};
 	if (batch < full) {
-		result.first = batch * global + (uint64_t)order->rank * order->batch_size;
+		result.first =
+			batch * order_global(order) + (uint64_t)order->rank * order->batch_size;
 		result.count = order->batch_size;
 	} else {
+		struct global_batch tail = tail_batch(order, batch - full);
 		uint64_t first;
-		result.count = (uint32_t)rank_share(order, remainder, &first);
-		result.first = full * global + first;
+		result.count = (uint32_t)rank_share(order, tail.count, &first);
+		result.first = tail.first + first;
 	}
 	*ret_batch = result;
 }
@@ -129,6 +179,10 @@ void order_slice_init(struct order_slice *ret_slice, const struct order *order, 
 	*ret_slice =
 		(struct order_slice){.count = part.count, .last = part.last, .first = part.first};
 	order_epoch_init(&ret_slice->epoch, order, epoch);
+	const struct buckets *buckets = buckets_of(order->sampler);
+	if (buckets)
+		ret_slice->bucket = &buckets->sizes[sampler_bucket_at(
+			order->sampler, epoch, part.first / order_repeats(order))];
 }
 
 struct order_item order_slice_at(const struct order_slice *slice, uint32_t i)

@@ -9,6 +9,9 @@
  * A position (epoch, batch) therefore always identifies the same samples, and any world and
  * batch_size with the same product give the same global batches.
  *
+ * With buckets (buckets.h) an epoch has several short batches, one for each bucket that has a
+ * remainder, at its end.
+ *
  * With repeats (batch augmentation: Hoffer et al. 2020, "Augment Your Batch") a global batch
  * contains 1/repeats as many distinct samples: all of them once, then all of them again, and so on.
  * Copies of a sample are thus in one global batch but not adjacent, and each copy is augmented with
@@ -24,6 +27,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct bucket_size;
 struct sampler;
 
 struct order {
@@ -37,7 +41,7 @@ struct order {
 	uint32_t repeats; /* copies of each sample per global batch; must divide its size; 0 means 1
 			   */
 	bool shuffle;     /* if false, stored order */
-	/* Deliver the remainder of an epoch as a shorter batch; if false, drop it. */
+	/* Deliver the remainders of an epoch as shorter batches; if false, drop them. */
 	bool last_short;
 	uint64_t batches; /* per epoch and rank; set by order_init() */
 };
@@ -69,7 +73,8 @@ struct order_batch {
  * Sets `batches` from the other members. Returns -EINVAL if samples, batch_size or world is 0, if
  * rank >= world, or if repeats does not divide the global batch. A remainder of m samples is split
  * as evenly as possible; lower ranks get one sample more. If m < world, the last ranks have one
- * batch less. `batches` may be 0: the rank then gets no samples.
+ * batch less; with buckets, one for each such remainder. `batches` may be 0: the rank then gets no
+ * samples.
  */
 int order_init(struct order *order);
 void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint64_t number);
@@ -89,8 +94,9 @@ struct order_slice {
 	bool last;      /* the last batch of the epoch for this rank */
 	uint64_t first; /* position of the first sample */
 	struct order_epoch epoch;
-	const uint64_t *samples; /* [count] of a wanted batch, else NULL */
-	const uint32_t *copies;  /* [count], if samples is set */
+	const uint64_t *samples;          /* [count] of a wanted batch, else NULL */
+	const uint32_t *copies;           /* [count], if samples is set */
+	const struct bucket_size *bucket; /* of the samples; NULL without buckets */
 };
 
 /* Sets *ret_slice to a batch of an epoch; batch < order->batches. */

@@ -105,6 +105,29 @@ static struct sampler_draw class_batch_draw(const struct sampler *sampler,
 		(uint32_t)(number / size)};
 }
 
+static struct sampler_draw bucket_draw(const struct sampler *sampler,
+				       const struct sampler_part *part, uint64_t epoch,
+				       uint64_t position)
+{
+	uint64_t sample =
+		buckets_at(&part->buckets, sampler->seed, sampler->shuffle, epoch, position).sample;
+	uint64_t copy = part->selection.duplicates ? position : 0;
+	return (struct sampler_draw){part->first + sample, (uint32_t)copy};
+}
+
+const struct buckets *sampler_buckets(const struct sampler *sampler)
+{
+	const struct sampler_part *part = sampler->parts;
+	return part->kind == SAMPLER_BUCKETS ? &part->buckets : NULL;
+}
+
+uint32_t sampler_bucket_at(const struct sampler *sampler, uint64_t epoch, uint64_t position)
+{
+	return buckets_at(&sampler->parts->buckets, sampler->seed, sampler->shuffle, epoch,
+			  position)
+		.bucket;
+}
+
 static uint32_t stage_of(const struct sampler *sampler, uint64_t batch)
 {
 	uint32_t low = 0, high = sampler->stage_count;
@@ -150,6 +173,8 @@ struct sampler_draw sampler_at(const struct sampler *sampler, uint64_t epoch, ui
 		return class_batch_draw(sampler, part, epoch * batches + position / sampler->global,
 					position % sampler->global);
 	}
+	if (part->kind == SAMPLER_BUCKETS)
+		return bucket_draw(sampler, part, epoch, position);
 	if (sampler->continues)
 		return continued_draw(sampler, epoch, position);
 	const struct place at = {.pass = epoch, .place = position};
@@ -248,6 +273,10 @@ static int check_parts(const struct sampler *sampler, struct sampler_error *erro
 		error->part = p;
 		if (part->selection.count == 0)
 			return refuse(error, "choice", "no sample is chosen");
+		if (part->kind == SAMPLER_BUCKETS && sampler->part_count > 1)
+			return refuse(error, "buckets",
+				      "a mixture of %u parts has no buckets: give one part",
+				      sampler->part_count);
 		if (part->kind != SAMPLER_CLASS_BATCHES)
 			continue;
 		if (sampler->part_count > 1)
@@ -278,11 +307,32 @@ static int check_froms(const struct sampler *sampler, struct sampler_error *erro
 	return 0;
 }
 
+/* An epoch has each sample once: it cannot go on in the middle of a pass. */
+static int finish_buckets(struct sampler *sampler, uint64_t epoch_samples,
+			  struct sampler_error *error)
+{
+	struct buckets *buckets = &sampler->parts->buckets;
+	if (epoch_samples > 0)
+		return refuse(error, "epoch_samples",
+			      "an epoch of a feed with buckets has each sample once: leave "
+			      "epoch_samples unset, not %llu",
+			      (unsigned long long)epoch_samples);
+	if (sampler->stage_count > 1)
+		return refuse(error, "stages",
+			      "a feed with buckets has one stage, not %u: nothing in its order "
+			      "changes with the stages",
+			      sampler->stage_count);
+	sampler->epoch_samples = buckets->members.count;
+	return buckets_cut(buckets, sampler->global);
+}
+
 /* Sets the samples of an epoch of a feed of one part. */
 static int finish_single(struct sampler *sampler, uint64_t epoch_samples,
 			 struct sampler_error *error)
 {
 	const struct sampler_part *part = sampler->parts;
+	if (part->kind == SAMPLER_BUCKETS)
+		return finish_buckets(sampler, epoch_samples, error);
 	bool class_batches = part->kind == SAMPLER_CLASS_BATCHES;
 	uint64_t samples =
 		class_batches ? class_index_count(&part->classes) : part->selection.count;
@@ -422,6 +472,20 @@ int sampler_set_class_batches(struct sampler_part *part, const struct packimg *d
 	return 0;
 }
 
+int sampler_set_buckets(struct sampler_part *part, const struct packimg *dataset,
+			const struct bucket_size *sizes, uint32_t count,
+			struct sampler_error *error)
+{
+	if (part->kind != SAMPLER_ONCE)
+		return refuse(error, "buckets",
+			      "with buckets, each chosen sample comes once in an epoch: leave out "
+			      "weights, class_weights, balanced and classes_per_batch");
+	int r = buckets_init(&part->buckets, dataset, &part->selection, sizes, count);
+	if (r == 0)
+		part->kind = SAMPLER_BUCKETS;
+	return r;
+}
+
 uint64_t sampler_bytes(const struct sampler *sampler)
 {
 	uint64_t bytes = mixture_bytes(&sampler->mixture);
@@ -432,6 +496,7 @@ uint64_t sampler_bytes(const struct sampler *sampler)
 			bytes += part->weight_stages * part->selection.count * sizeof(double);
 		if (part->classes.starts)
 			bytes += class_index_bytes(&part->classes);
+		bytes += buckets_bytes(&part->buckets);
 		if (part->kind == SAMPLER_CLASS_WEIGHTS)
 			bytes += (uint64_t)part->weight_stages * part->classes.class_count *
 				 (sizeof(double) + sizeof(uint32_t));
@@ -452,6 +517,7 @@ static void part_deinit(struct sampler_part *part)
 	free(part->present);
 	if (part->classes.starts)
 		class_index_deinit(&part->classes);
+	buckets_deinit(&part->buckets);
 	selection_deinit(&part->selection);
 }
 

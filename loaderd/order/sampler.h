@@ -1,14 +1,16 @@
 /*
  * The order of a feed that does not simply deliver its dataset once per epoch: choices of samples,
- * weights, batches balanced by class, and mixtures of several parts of its dataset. The sample at
- * any position of any epoch is a function of the position and of immutable tables, at the same cost
- * anywhere; a draw never depends on the draws before it. See loaderd(1), ORDER AND RESUME.
+ * weights, batches balanced by class, buckets, and mixtures of several parts of its dataset. The
+ * sample at any position of any epoch is a function of the position and of immutable tables, at the
+ * same cost anywhere; a draw never depends on the draws before it. See loaderd(1), ORDER AND
+ * RESUME.
  *
  * Positions count distinct samples of the epoch over all ranks, without repeats (order.h).
  * Immutable once initialised; any thread may read it.
  */
 #pragma once
 
+#include "loaderd/order/buckets.h"
 #include "loaderd/order/class_index.h"
 #include "loaderd/order/mixture.h"
 #include "loaderd/order/selection.h"
@@ -22,6 +24,7 @@ enum sampler_kind {
 	SAMPLER_WEIGHTS = 1,       /* with replacement, by weights of the selected samples */
 	SAMPLER_CLASS_WEIGHTS = 2, /* with replacement, by weights of the samples' classes */
 	SAMPLER_CLASS_BATCHES = 3, /* batches of several classes with as many samples each */
+	SAMPLER_BUCKETS = 4,       /* each selected sample once per epoch, a batch of one bucket */
 };
 
 /* How the draws from one part are made. A pass is as many draws as there are selected samples. */
@@ -39,6 +42,7 @@ struct sampler_part {
 	uint32_t *present;
 	uint32_t present_count;
 	uint32_t classes_per_batch;
+	struct buckets buckets; /* SAMPLER_BUCKETS */
 };
 
 enum sampler_ends {
@@ -89,6 +93,10 @@ struct sampler_draw {
 int sampler_finish(struct sampler *sampler, const uint32_t *shares, enum sampler_ends ends,
 		   uint64_t epoch_samples, struct sampler_error *error);
 struct sampler_draw sampler_at(const struct sampler *sampler, uint64_t epoch, uint64_t position);
+/* The buckets of a sampler of kind SAMPLER_BUCKETS, else NULL. */
+const struct buckets *sampler_buckets(const struct sampler *sampler);
+/* With buckets: the bucket of the sample at a position. */
+uint32_t sampler_bucket_at(const struct sampler *sampler, uint64_t epoch, uint64_t position);
 /* Returns a selected sample of the part that holds `sample`, chosen by 64 random bits. */
 uint64_t sampler_other(const struct sampler *sampler, uint64_t sample, uint64_t bits);
 /* Bytes of memory that the tables take. */
@@ -112,3 +120,7 @@ int sampler_set_class_weights(struct sampler_part *part, const struct packimg *d
 			      const float *weights, uint32_t stages, struct sampler_error *error);
 int sampler_set_class_batches(struct sampler_part *part, const struct packimg *dataset,
 			      uint32_t classes_per_batch, struct sampler_error *error);
+/* sizes: [count] of the buckets, at most BUCKETS_MAX. */
+int sampler_set_buckets(struct sampler_part *part, const struct packimg *dataset,
+			const struct bucket_size *sizes, uint32_t count,
+			struct sampler_error *error);
