@@ -80,7 +80,8 @@ static int frame_geometry(const struct pipeline *pipeline, const struct pipeline
 	struct pipeline_error reason;
 	struct pipeline_shape shape;
 	const struct geometry_subject subject = {.boxes = &scratch->boxes,
-						 .shared_seed = scratch->shared_seed};
+						 .shared_seed = scratch->shared_seed,
+						 .bucket = scratch->bucket};
 	int r = geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,
 			      &subject, geometry, &reason);
 
@@ -88,7 +89,7 @@ static int frame_geometry(const struct pipeline *pipeline, const struct pipeline
 		return sample_explain(error, r, sample, "%s", reason.text);
 	const struct geometry_stage *last = &geometry->stages[geometry->stage_count - 1];
 
-	pipeline_shape(pipeline, epoch, &shape);
+	pipeline_shape_in(pipeline, epoch, scratch->bucket, &shape);
 	if (last->x.count != shape.width || last->y.count != shape.height)
 		return sample_explain(error, -EINVAL, sample,
 				      "is %u x %u pixels, which this pipeline makes %u x %u, but "

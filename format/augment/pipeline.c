@@ -48,6 +48,11 @@ void pipeline_scratch_shared_seed(struct pipeline_scratch *scratch, uint64_t see
 	scratch->shared_seed = seed;
 }
 
+void pipeline_scratch_bucket(struct pipeline_scratch *scratch, struct pipeline_size bucket)
+{
+	scratch->bucket = bucket;
+}
+
 void pipeline_scratch_free(struct pipeline_scratch *scratch)
 {
 	if (!scratch)
@@ -233,10 +238,10 @@ static int pipeline_make(const struct pipeline *pipeline, struct pipeline_scratc
 	struct pipeline_error reason;
 	struct pipeline_shape shape;
 	const struct geometry_subject subject = {&scratch->boxes, scratch->value,
-						 scratch->shared_seed};
+						 scratch->shared_seed, scratch->bucket};
 	struct geometry geometry;
 
-	pipeline_shape(pipeline, epoch, &shape);
+	pipeline_shape_in(pipeline, epoch, scratch->bucket, &shape);
 	int r = check_sample(pipeline, sample, &shape, error);
 	if (r < 0)
 		return r;
@@ -294,7 +299,7 @@ static bool ahead_part(const struct pipeline *pipeline, const struct packimg_sam
 	struct pipeline_shape shape;
 	struct geometry geometry;
 
-	pipeline_shape(pipeline, epoch, &shape);
+	pipeline_shape_in(pipeline, epoch, subject->bucket, &shape);
 	return check_sample(pipeline, sample, &shape, NULL) == 0 &&
 	       geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,
 			     subject, &geometry, &reason) == 0 &&
@@ -308,7 +313,8 @@ uint32_t pipeline_batched_decode(const struct pipeline *pipeline, struct pipelin
 	const struct packimg_sample *gaining[PACKIMG_AHEAD_MAX];
 	struct packimg_ahead parts[PACKIMG_AHEAD_MAX];
 	const struct geometry_subject subject = {.value = scratch->value,
-						 .shared_seed = scratch->shared_seed};
+						 .shared_seed = scratch->shared_seed,
+						 .bucket = scratch->bucket};
 	uint32_t gain = 0, taken = 0;
 
 	/* The boxes that choose the part to decode are not known yet. */
@@ -343,7 +349,8 @@ void pipeline_share_decode(struct pipeline_scratch *scratch, const struct packim
 	shared_pictures_drop(&scratch->shared);
 	for (unsigned i = 0; i < count; i++) {
 		const struct geometry_subject subject = {.value = views[i].value,
-							 .shared_seed = scratch->shared_seed};
+							 .shared_seed = scratch->shared_seed,
+							 .bucket = scratch->bucket};
 		struct packimg_ahead part;
 
 		/* The boxes that choose the part to decode are not known yet. */

@@ -103,6 +103,11 @@ struct pipeline_value {
 	unsigned element;    /* enum schema_element with which it is delivered; 0 as stored */
 };
 
+/* Pixels; 0 x 0 for none. */
+struct pipeline_size {
+	uint32_t width, height;
+};
+
 struct deferred;
 struct pipeline;
 
@@ -152,6 +157,13 @@ int pipeline_has_size(const struct pipeline *pipeline);
  */
 int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height,
 		      struct pipeline_error *error);
+/*
+ * Sets the sizes that bucket_resize may make, of which pipeline_scratch_bucket() chooses one for
+ * each sample. Returns -EINVAL if a size is impossible, or if neither the pipeline nor a view of it
+ * has bucket_resize.
+ */
+int pipeline_fix_buckets(struct pipeline *pipeline, const struct pipeline_size *sizes,
+			 unsigned count, struct pipeline_error *error);
 /* Returns true if normalize(dataset) still needs the dataset's statistics. */
 int pipeline_needs_statistics(const struct pipeline *pipeline);
 /*
@@ -175,10 +187,14 @@ int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error);
 uint32_t pipeline_deferred_max(const struct pipeline *pipeline);
 /*
  * pipeline_shape() returns the shape of a sample in an epoch, or zeros while the size is unknown;
- * pipeline_sample_size_max() returns the largest sample_size of all epochs.
+ * of a pipeline with buckets, in the largest one. pipeline_shape_in() returns that in a bucket, 0 x
+ * 0 for the largest. pipeline_sample_size_max() returns the largest sample_size of all epochs and
+ * buckets.
  */
 void pipeline_shape(const struct pipeline *pipeline, uint64_t epoch,
 		    struct pipeline_shape *ret_shape);
+void pipeline_shape_in(const struct pipeline *pipeline, uint64_t epoch, struct pipeline_size bucket,
+		       struct pipeline_shape *ret_shape);
 size_t pipeline_sample_size_max(const struct pipeline *pipeline);
 
 /* Accumulated time per stage, in ticks (ticks.h). */
@@ -207,6 +223,11 @@ void pipeline_scratch_free(struct pipeline_scratch *scratch);
  * Only pipelines of views use it.
  */
 void pipeline_scratch_shared_seed(struct pipeline_scratch *scratch, uint64_t seed);
+/*
+ * Gives the bucket of the samples that are made next, one of pipeline_fix_buckets(); 0 x 0 for the
+ * largest. Only bucket_resize uses it.
+ */
+void pipeline_scratch_bucket(struct pipeline_scratch *scratch, struct pipeline_size bucket);
 
 /*
  * Makes one finished sample: decodes the region that the pipeline needs, resizes, flips and casts

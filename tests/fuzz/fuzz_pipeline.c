@@ -188,7 +188,7 @@ static void check_boxes(const struct geometry *geometry, const struct frame_boxe
 
 /* If `pixels`, also runs effects and moves masks, which takes most of the time. */
 static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint32_t height,
-			   uint64_t epoch, bool pixels)
+			   struct pipeline_size bucket, uint64_t epoch, bool pixels)
 {
 	struct pipeline_error error;
 	struct pipeline_shape shape;
@@ -201,9 +201,10 @@ static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint
 	const struct frame_boxes boxes = {
 		{SCHEMA_BOXES, SCHEMA_XYXY, width % 2, epoch % 2}, rows[0], BOXES, corners[0]};
 
-	const struct geometry_subject subject = {&boxes, pipeline->value_count ? 1 : 0};
+	const struct geometry_subject subject = {
+		.boxes = &boxes, .value = pipeline->value_count ? 1 : 0, .bucket = bucket};
 
-	pipeline_shape(pipeline, epoch, &shape);
+	pipeline_shape_in(pipeline, epoch, bucket, &shape);
 	check(shape.sample_size <= pipeline_sample_size_max(pipeline));
 	if (geometry_make(pipeline, width, height, 1, epoch, width, &subject, &geometry, &error) <
 	    0) {
@@ -300,15 +301,22 @@ enum { SIZES = sizeof(sizes) / sizeof(*sizes), EPOCHS = 4 };
  */
 static void check_views(struct pipeline *pipeline, size_t size)
 {
+	static const struct pipeline_size buckets[] = {{PIPELINE_SIDE_MAX, 1}, {37, 64}};
 	struct pipeline_error error;
+	bool bucketed = pipeline_fix_buckets(pipeline, buckets, 2, &error) == 0;
 
 	for (unsigned i = 0; i < SIZES; i++) {
-		if (pipeline_fix_size(pipeline, sizes[i][0], sizes[i][1], &error) < 0)
+		struct pipeline_size bucket = {0, 0};
+
+		if (bucketed)
+			bucket = buckets[i % 2];
+		if (bucketed ? !pipeline_has_size(pipeline)
+			     : pipeline_fix_size(pipeline, sizes[i][0], sizes[i][1], &error) < 0)
 			continue;
 		for (unsigned v = 0; v < pipeline_view_count(pipeline); v++)
 			for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)
 				check_geometry(pipeline_view(pipeline, v).pipeline, sizes[i][0],
-					       sizes[i][1], epoch * epoch * 7,
+					       sizes[i][1], bucket, epoch * epoch * 7,
 					       v == 0 && i == size % SIZES &&
 						       epoch == size % EPOCHS);
 	}

@@ -61,6 +61,12 @@ int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error)
 		return pipeline_fail(error, -EINVAL, -1,
 				     "views leave nothing to the client: write a pipeline without "
 				     "them");
+	for (unsigned i = 0; i < pipeline->transform_count; i++)
+		if (pipeline->transforms[i].kind == TRANSFORM_BUCKET_RESIZE)
+			return pipeline_fail(error, -EINVAL, pipeline->transforms[i].position,
+					     "bucket_resize gives batches different sizes, and "
+					     "transforms can be deferred only where all have one: "
+					     "ask for finished samples");
 	if (pipeline->element != PIPELINE_U8 || pipeline->layout != PIPELINE_NHWC)
 		return pipeline_fail(error, -EINVAL, -1,
 				     "transforms can be deferred only where bytes are delivered, "

@@ -353,6 +353,46 @@ static int geometry_resize_transform(struct geometry *geometry, const struct tra
 	return 0;
 }
 
+/*
+ * As torchvision's Resize and a crop: sides are rounded down, and still cover the bucket. The crop
+ * draws as random_crop, and rounds as center_crop.
+ */
+static int geometry_bucket_resize(struct geometry *geometry, const struct transform *transform,
+				  struct geometry_draws *draws, struct pipeline_error *error)
+{
+	struct geometry_stage *stage = geometry_last(geometry);
+	struct pipeline_size size = draws->subject.bucket;
+	uint64_t width = stage->x.count, height = stage->y.count;
+
+	if (size.width == 0)
+		size = (struct pipeline_size){transform->sizes[0].width,
+					      transform->sizes[0].height};
+	if (size.width == 0)
+		return pipeline_fail(error, -EINVAL, transform->position,
+				     "bucket_resize has not been given a bucket");
+	if (width * size.height >= height * size.width) {
+		width = width * size.height / height;
+		height = size.height;
+	} else {
+		height = height * size.width / width;
+		width = size.width;
+	}
+	if (width > UINT32_MAX || height > UINT32_MAX)
+		return pipeline_fail(error, -EINVAL, transform->position,
+				     "bucket_resize makes a side of more than %u pixels",
+				     UINT32_MAX);
+	geometry_resize(geometry, (uint32_t)width, (uint32_t)height, transform);
+	uint32_t right = (uint32_t)width - size.width, below = (uint32_t)height - size.height;
+	uint32_t x = (uint32_t)rint(right / 2.0), y = (uint32_t)rint(below / 2.0);
+
+	if (transform->crop_random && (right > 0 || below > 0)) {
+		y = random_below(&draws->own, below + 1);
+		x = random_below(&draws->own, right + 1);
+	}
+	geometry_crop(geometry, x, y, size.width, size.height);
+	return 0;
+}
+
 /* Pads with zeros if the image is smaller, as torchvision does. */
 static int geometry_center_crop(struct geometry *geometry, const struct transform *transform,
 				struct geometry_draws *draws, struct pipeline_error *error)

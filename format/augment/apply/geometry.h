@@ -72,6 +72,7 @@ struct geometry_subject {
 	const struct frame_boxes *boxes; /* by which random_iou_crop chooses; NULL for none */
 	uint32_t value;                  /* the image's bit among pipeline_values(), or 0 */
 	uint64_t shared_seed;            /* of a view: pipeline_scratch_shared_seed() */
+	struct pipeline_size bucket;     /* pipeline_scratch_bucket() */
 };
 
 struct geometry {

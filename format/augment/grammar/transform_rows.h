@@ -61,6 +61,12 @@
 	  "Resizes the short side to N, keeping the shape, or exactly to WxH.",                    \
 	  size_resized, geometry_resize_transform, NULL,                                           \
 	  PARAM_SIZE, PARAM_CHROMA, PARAM_FILTER)                                                  \
+	X(BUCKET_RESIZE, STAYS, "bucket_resize",                                                   \
+	  "Resizes to cover the batch's bucket, keeping the shape, and crops the middle or a "     \
+	  "random part to its size.",                                                              \
+	  size_given, geometry_bucket_resize, NULL,                                                \
+	  {"crop", VALUE_WORD, .words = "center|random", INTO(crop_random)},                       \
+	  PARAM_CHROMA, PARAM_FILTER)                                                              \
 	X(CENTER_CROP, STAYS, "center_crop",                                                       \
 	  "Crops the middle; black around it if the image is smaller.",                            \
 	  size_given, geometry_center_crop, NULL, PARAM_SIZE)                                      \

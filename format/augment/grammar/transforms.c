@@ -212,6 +212,31 @@ struct pipeline_view pipeline_view(const struct pipeline *pipeline, unsigned num
 	return (struct pipeline_view){"", 0, pipeline};
 }
 
+static const struct transform *bucket_resize_of(const struct pipeline *pipeline)
+{
+	for (unsigned i = 0; i < pipeline->transform_count; i++)
+		if (pipeline->transforms[i].kind == TRANSFORM_BUCKET_RESIZE)
+			return &pipeline->transforms[i];
+	return NULL;
+}
+
+/* What follows bucket_resize keeps its size. */
+static int check_bucket_resize(const struct pipeline *pipeline, struct pipeline_error *error)
+{
+	const struct transform *bucket = bucket_resize_of(pipeline);
+	const struct transform *end = pipeline->transforms + pipeline->transform_count;
+
+	for (const struct transform *next = bucket; next && ++next < end;)
+		if (next->kind < TRANSFORM_GEOMETRY_COUNT && next->kind != TRANSFORM_HFLIP &&
+		    next->kind != TRANSFORM_VFLIP)
+			return pipeline_fail(
+				error, -EINVAL, next->position,
+				"%s would change the size that bucket_resize has made that of the "
+				"batch's bucket: put it before bucket_resize, or leave it out",
+				transform_name(next->kind));
+	return 0;
+}
+
 /* Checks that a sample of known or unknown size can pass, and completes what parsing set. */
 static int finish_parsing(struct pipeline *pipeline, struct pipeline_error *error)
 {
@@ -219,6 +244,8 @@ static int finish_parsing(struct pipeline *pipeline, struct pipeline_error *erro
 
 	for (unsigned i = 0; r == 0 && i < pipeline->view_count; i++)
 		r = finish_parsing(pipeline->views[i], error);
+	if (r == 0 && pipeline->view_count == 0)
+		r = check_bucket_resize(pipeline, error);
 	if (r == 0 && pipeline->view_count == 0)
 		r = check_epochs(pipeline, pipeline->transform_count, 0, 0, &known, error);
 	pipeline->delivered_transforms = pipeline->transform_count;
@@ -345,6 +372,12 @@ int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height
 	}
 	if (pipeline->view_count > 0)
 		return 0;
+	if (bucket_resize_of(pipeline))
+		return pipeline_fail(error, -EINVAL, bucket_resize_of(pipeline)->position,
+				     "bucket_resize makes samples of the size of a feed's buckets, "
+				     "and there are none here: use a feed with buckets, or a "
+				     "transform that sets the size, such as resize(%ux%u)",
+				     width, height);
 	int r = check_epochs(pipeline, pipeline->transform_count, width, height, &known, error);
 	if (r < 0)
 		return r;
@@ -355,6 +388,37 @@ int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height
 				     width, height, transform_name(last_of_unknown_size(pipeline)));
 	pipeline->fixed_width = width;
 	pipeline->fixed_height = height;
+	return 0;
+}
+
+int pipeline_fix_buckets(struct pipeline *pipeline, const struct pipeline_size *sizes,
+			 unsigned count, struct pipeline_error *error)
+{
+	struct pipeline_size most = {0, 0};
+	bool taken = bucket_resize_of(pipeline) != NULL;
+
+	for (unsigned i = 0; i < count; i++) {
+		if (sizes[i].width == 0 || sizes[i].height == 0 ||
+		    sizes[i].width > PIPELINE_SIDE_MAX || sizes[i].height > PIPELINE_SIDE_MAX)
+			return pipeline_fail(error, -EINVAL, -1,
+					     "bucket %u is %u x %u pixels: a side is 1 to %d", i,
+					     sizes[i].width, sizes[i].height, PIPELINE_SIDE_MAX);
+		if ((uint64_t)sizes[i].width * sizes[i].height > (uint64_t)most.width * most.height)
+			most = sizes[i];
+	}
+	for (unsigned i = 0; i < pipeline->view_count; i++) {
+		taken |= bucket_resize_of(pipeline->views[i]) != NULL;
+		if (bucket_resize_of(pipeline->views[i]))
+			pipeline_fix_buckets(pipeline->views[i], sizes, count, NULL);
+	}
+	if (!taken)
+		return pipeline_fail(error, -EINVAL, -1,
+				     "the feed has buckets, but its pipeline makes no use of them: "
+				     "add bucket_resize, in place of what sets the size");
+	for (unsigned i = 0; i < pipeline->transform_count; i++)
+		if (pipeline->transforms[i].kind == TRANSFORM_BUCKET_RESIZE)
+			pipeline->transforms[i].sizes[0] =
+				(struct transform_size){.width = most.width, .height = most.height};
 	return 0;
 }
 
@@ -395,10 +459,20 @@ static size_t element_size(enum pipeline_element element)
 void pipeline_shape(const struct pipeline *pipeline, uint64_t epoch,
 		    struct pipeline_shape *ret_shape)
 {
+	pipeline_shape_in(pipeline, epoch, (struct pipeline_size){0, 0}, ret_shape);
+}
+
+void pipeline_shape_in(const struct pipeline *pipeline, uint64_t epoch, struct pipeline_size bucket,
+		       struct pipeline_shape *ret_shape)
+{
 	uint32_t width = 0, height = 0;
 
 	pipeline_size_after(pipeline, pipeline->delivered_transforms, epoch, pipeline->fixed_width,
 			    pipeline->fixed_height, &width, &height, NULL);
+	if (bucket.width > 0 && bucket_resize_of(pipeline)) {
+		width = bucket.width;
+		height = bucket.height;
+	}
 	*ret_shape = (struct pipeline_shape){
 		.height = height,
 		.width = width,

@@ -82,10 +82,12 @@ struct transform_warp {
 struct transform {
 	enum transform_kind kind;
 	int position; /* byte offset in the text */
+	/* bucket_resize: the largest bucket, from pipeline_fix_buckets() on */
 	struct transform_size sizes[TRANSFORM_SIZES_MAX];
 	unsigned size_count;
 	bool chroma_fast; /* resizing transforms: resize planes before colour conversion */
 	bool bicubic;     /* resizing transforms: use Pillow's bicubic filter */
+	bool crop_random; /* bucket_resize: crop a random part */
 	/* Fraction of the image area; random_zoom_out and random_iou_crop: factor of its sides. */
 	double scale[2];
 	double ratio[2];     /* aspect ratio, width : height */
