@@ -4,6 +4,7 @@
 #include "format/base/system/clock.h"
 #include "loaderd/batch/counters.h"
 #include "loaderd/batch/sample.h"
+#include "loaderd/order/buckets.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -167,8 +168,12 @@ static void begin_in(struct batcher *batcher, struct ring_slot *slot)
 	const struct ring_section *sections = batcher->ring.layout.sections;
 	set_samples(batcher, ordinal, work);
 	const struct value_table *values = &batcher->options.values;
+	const struct bucket_size *bucket = work->slice.bucket;
+	work->bucket = bucket ? (struct pipeline_size){bucket->width, bucket->height}
+			      : (struct pipeline_size){0, 0};
 	for (uint32_t i = 0; i < values->view_count; i++)
-		pipeline_shape(values->views[i].made.pipeline, work->epoch, &work->shapes[i]);
+		pipeline_shape_in(values->views[i].made.pipeline, work->epoch, work->bucket,
+				  &work->shapes[i]);
 	work->slot = slot;
 	work->flags = (uint8_t *)slot + sections[RING_FLAGS].offset;
 	atomic_store_explicit(&work->done, 0, memory_order_relaxed);

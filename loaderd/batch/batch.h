@@ -106,6 +106,7 @@ struct batcher_thread {
 struct batcher_work {
 	uint64_t epoch, batch;
 	struct order_slice slice;
+	struct pipeline_size bucket; /* of the samples; 0 x 0 without buckets */
 	struct pipeline_shape shapes[PIPELINE_VIEWS_MAX]; /* of the views' finished images */
 	struct ring_slot *slot;
 	uint8_t *flags;                                     /* of the slot's section */

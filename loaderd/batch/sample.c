@@ -81,6 +81,7 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 	const struct value_table *values = &batcher->options.values;
 	uint8_t flags = 0;
 	pipeline_scratch_shared_seed(thread->scratch, shared_seed(batcher, copy));
+	pipeline_scratch_bucket(thread->scratch, work->bucket);
 	share_decode(batcher, thread, work, &sample, copy, times);
 	for (uint32_t v = 0; r == 0 && v < values->view_count; v++) {
 		origin.view = v;
@@ -222,6 +223,7 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *t
 	}
 	pipeline_scratch_value(thread->scratch, batcher->options.values.values[RING_IMAGES].named);
 	pipeline_scratch_shared_seed(thread->scratch, shared_seed(batcher, copy));
+	pipeline_scratch_bucket(thread->scratch, work->bucket);
 	gain = pipeline_batched_decode(batcher->options.values.views[0].made.pipeline,
 				       thread->scratch, samples, found, view_seed(batcher, copy, 0),
 				       work->epoch);

@@ -342,6 +342,25 @@ static int check_choice(const struct choosing *at)
 	return 0;
 }
 
+/* Assigns the chosen samples to the buckets. */
+static int choose_buckets(struct choosing *at, const Loaderd__OpenFeed *request)
+{
+	struct bucket_size sizes[BUCKETS_MAX];
+	struct sampler_error error;
+	if (request->n_buckets == 0)
+		return 0;
+	for (size_t i = 0; i < request->n_buckets; i++)
+		sizes[i] = (struct bucket_size){request->buckets[i]->width,
+						request->buckets[i]->height};
+	sigbus_guard_enter(&at->dataset->guard);
+	int r = sampler_set_buckets(at->part, at->image, sizes, (uint32_t)request->n_buckets,
+				    &error);
+	if (sigbus_guard_leave())
+		return refuse_part(at, EBADMSG, "dataset",
+				   "a file became shorter while it was read, or cannot be read");
+	return refuse_sampler(at, r, &error);
+}
+
 static int choose(struct choosing *at)
 {
 	const Loaderd__Choice *choice = at->choice;
@@ -393,10 +412,11 @@ static int check_memory(const struct sampler *sampler, const struct config *conf
 	uint64_t bytes = sampler_bytes(sampler);
 	if (bytes <= config->order_bytes)
 		return 0;
-	return refuse_request(refusal, EDQUOT, "parts",
-			      "lists, weights and filters of the feed take %llu bytes, but the "
-			      "daemon's limit is %llu ([limits] order_bytes)",
-			      (unsigned long long)bytes, (unsigned long long)config->order_bytes);
+	return refuse_request(
+		refusal, EDQUOT, "parts",
+		"lists, weights, filters and buckets of the feed take %llu bytes, but the "
+		"daemon's limit is %llu ([limits] order_bytes)",
+		(unsigned long long)bytes, (unsigned long long)config->order_bytes);
 }
 
 static int fill(const Loaderd__OpenFeed *request, struct fd_transfer *files,
@@ -418,6 +438,7 @@ static int fill(const Loaderd__OpenFeed *request, struct fd_transfer *files,
 		};
 		sampler->parts[p].first = packimg_part_first(dataset->image, p);
 		r = choose(&at);
+		r = r ?: choose_buckets(&at, request);
 		free(at.kept);
 		r = r ?: check_memory(sampler, config, refusal);
 	}
@@ -487,6 +508,9 @@ static void hash_part(XXH3_state_t *state, const struct sampler_part *part)
 			const uint64_t sample = selection_at(selection, i);
 			XXH3_64bits_update(state, &sample, sizeof(sample));
 		}
+	/* Which samples are in which bucket follows from their sizes, which are content. */
+	for (uint32_t b = 0; b < part->buckets.count; b++)
+		XXH3_64bits_update(state, &part->buckets.sizes[b], sizeof(*part->buckets.sizes));
 	for (uint32_t s = 0; s < part->weight_stages; s++) {
 		if (part->sums)
 			XXH3_64bits_update(state, part->sums[s].sums,

@@ -405,6 +405,7 @@ static int map_run(struct opening *opening)
 struct opened_parts {
 	Loaderd__OpenedPart *parts;
 	Loaderd__OpenedPart **list;
+	uint64_t bucket_samples[BUCKETS_MAX];
 };
 
 static void opened_parts_free(struct opened_parts *parts)
@@ -439,6 +440,11 @@ static int announce_parts(const struct subscription *feed, const Loaderd__OpenFe
 	opened->n_parts = count;
 	opened->order_hash = sampler ? feed_order_hash(sampler) : 0;
 	opened->epoch_samples = sampler ? sampler->epoch_samples : 0;
+	const struct buckets *buckets = sampler ? sampler_buckets(sampler) : NULL;
+	for (uint32_t b = 0; buckets && b < buckets->count; b++)
+		parts->bucket_samples[b] = buckets_size(buckets, b);
+	opened->bucket_samples = parts->bucket_samples;
+	opened->n_bucket_samples = buckets ? buckets->count : 0;
 	return 0;
 }
 

@@ -73,6 +73,7 @@ static int check_wanted(const Loaderd__OpenFeed *request, struct refusal *refusa
 		{"stages", request->n_stages > 0},
 		{"epoch_samples", request->epoch_samples != 0},
 		{"part_batches", request->part_batches},
+		{"buckets", request->n_buckets > 0},
 	};
 	if (!request->wanted)
 		return 0;
@@ -92,6 +93,31 @@ static int check_wanted(const Loaderd__OpenFeed *request, struct refusal *refusa
 				      "batch_size %u: a batch of a wanted feed has at most %d "
 				      "samples",
 				      request->batch_size, WANTS_BATCH_MAX);
+	return 0;
+}
+
+static int check_buckets(const Loaderd__OpenFeed *request, const struct config *config,
+			 struct refusal *refusal)
+{
+	if (request->n_buckets > BUCKETS_MAX)
+		return refuse_request(refusal, EINVAL, "buckets", "%zu buckets: a feed may have %d",
+				      request->n_buckets, BUCKETS_MAX);
+	if (request->n_buckets > 0 && request->n_parts == 0)
+		return refuse_request(refusal, EINVAL, "parts",
+				      "buckets need a part: give the dataset as the only one");
+	for (size_t i = 0; i < request->n_buckets; i++) {
+		uint32_t width = request->buckets[i]->width, height = request->buckets[i]->height;
+		if (width == 0 || height == 0)
+			return refuse_request(refusal, EINVAL, "buckets",
+					      "bucket %zu is %u x %u pixels: a side is at least 1",
+					      i, width, height);
+		if (width > config->image_side || height > config->image_side)
+			return refuse_request(
+				refusal, EDQUOT, "buckets",
+				"bucket %zu is %u x %u pixels, but the daemon's limit "
+				"is %llu pixels per side ([limits] image_side)",
+				i, width, height, (unsigned long long)config->image_side);
+	}
 	return 0;
 }
 
@@ -164,6 +190,7 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 				      (int)request->bad, BATCHER_SUBSTITUTE, BATCHER_SKIP,
 				      BATCHER_FAIL);
 	r = check_parts(request, refusal);
+	r = r ?: check_buckets(request, config, refusal);
 	return r ?: check_wanted(request, refusal);
 }
 
@@ -247,6 +274,13 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
 				      "samples cannot be ordered with batch_size %u, rank %u, "
 				      "world %u and repeats %u",
 				      order->batch_size, order->rank, order->world, order->repeats);
+	if (order->batches == 0 && request->n_buckets > 0)
+		return refuse_request(refusal, EINVAL, "batch_size",
+				      "rank %u would never get a batch: no bucket has enough of "
+				      "the %llu samples for batch_size %u times world %u; ask for "
+				      "smaller batches, fewer buckets, or short last ones",
+				      order->rank, (unsigned long long)order->samples,
+				      order->batch_size, order->world);
 	if (order->batches == 0)
 		return refuse_request(refusal, EINVAL, "batch_size",
 				      "rank %u would never get a batch: %llu samples are fewer "
@@ -323,6 +357,20 @@ static int check_side(const struct pipeline *pipeline, uint64_t epoch, uint64_t 
 			      (unsigned long long)limit);
 }
 
+static int fix_buckets(struct pipeline *pipeline, const Loaderd__OpenFeed *request,
+		       struct refusal *refusal)
+{
+	struct pipeline_size sizes[BUCKETS_MAX];
+	struct pipeline_error error = {.position = -1};
+	if (request->n_buckets == 0)
+		return 0;
+	for (size_t i = 0; i < request->n_buckets; i++)
+		sizes[i] = (struct pipeline_size){request->buckets[i]->width,
+						  request->buckets[i]->height};
+	int r = pipeline_fix_buckets(pipeline, sizes, (unsigned)request->n_buckets, &error);
+	return r < 0 ? refuse_pipeline(refusal, r, &error) : 0;
+}
+
 static int set_transform(struct batcher_options *options, const Loaderd__OpenFeed *request,
 			 const struct config *config, struct refusal *refusal)
 {
@@ -330,6 +378,9 @@ static int set_transform(struct batcher_options *options, const Loaderd__OpenFee
 	int r = pipeline_parse_views(request->pipeline, &options->pipeline, &error);
 	if (r < 0)
 		return refuse_pipeline(refusal, r, &error);
+	r = fix_buckets(options->pipeline, request, refusal);
+	if (r < 0)
+		return r;
 	if (!pipeline_has_size(options->pipeline)) {
 		r = fix_size(options->pipeline, options->dataset, refusal);
 		if (r < 0)

@@ -216,6 +216,7 @@ void feed_close(struct feed *feed)
 	sections_deinit(feed);
 	order_free(feed->order);
 	free(feed->parts);
+	free(feed->bucket_samples);
 	if (feed->options.value_count > 0)
 		free((void *)feed->options.values);
 	free((char *)feed->options.dataset);
@@ -249,6 +250,14 @@ int feed_opened_part(const struct feed *feed, uint32_t part, struct feed_opened_
 	memcpy(ret_part, &feed->parts[part],
 	       feed_known_size(callers, sizeof(*ret_part), sizeof(*ret_part)));
 	ret_part->size = callers;
+	return 0;
+}
+
+int feed_bucket_samples(const struct feed *feed, uint32_t bucket, uint64_t *ret_samples)
+{
+	if (!feed->order || bucket >= feed->order->bucket_count)
+		return -EINVAL;
+	*ret_samples = feed->bucket_samples[bucket];
 	return 0;
 }
 

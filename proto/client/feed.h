@@ -159,6 +159,11 @@ struct feed_stage {
 	const uint32_t *shares;
 };
 
+/* A shape of finished images, in pixels. */
+struct feed_bucket {
+	uint32_t width, height;
+};
+
 /* The order of a feed of one or several datasets. See loaderd(1), ORDER AND RESUME. */
 struct feed_order {
 	size_t size;                          /* sizeof(struct feed_order) */
@@ -169,6 +174,14 @@ struct feed_order {
 				 */
 	uint32_t ends;          /* enum feed_ends */
 	uint32_t part_batches;  /* 1: all samples of a batch over all ranks are of one part */
+	/*
+	 * [bucket_count], at most 256: all samples of a batch over all ranks are of one bucket,
+	 * that of the nearest aspect ratio, and bucket_resize makes their images of its size. With
+	 * one part and the defaults for what is above.
+	 */
+	const struct feed_bucket *buckets;
+	uint32_t bucket_count;
+	uint32_t reserved;
 };
 
 /* Zeros, as set by feed_options_init(), select the defaults; strings may be NULL. */
@@ -380,6 +393,11 @@ void feed_disconnect(struct feed *feed);
 int feed_info(const struct feed *feed, struct feed_info *info);
 /* Describes part `part`, below feed_info.part_count. -EINVAL if there is no such part. */
 int feed_opened_part(const struct feed *feed, uint32_t part, struct feed_opened_part *ret_part);
+/*
+ * Sets *ret_samples to the number of samples, or of entries of the list, in a bucket of
+ * feed_order.buckets. -EINVAL if there is no such bucket.
+ */
+int feed_bucket_samples(const struct feed *feed, uint32_t bucket, uint64_t *ret_samples);
 /*
  * For callers that register memory with a device: keeps feed_info.memory mapped until
  * feed_drop_memory(), even after a reconnect has replaced it and its last batch is released. After

@@ -106,6 +106,7 @@ struct feed {
 	struct feed_info info;
 	struct kept_order *order;       /* owned; NULL unless opened with an order */
 	struct feed_opened_part *parts; /* [info.part_count], owned; never changes */
+	uint64_t *bucket_samples;       /* [order->bucket_count], owned; never changes */
 	struct wanted_batches wanted;
 	uint32_t field_count;
 	char *field_names[RING_FIELDS_MAX];

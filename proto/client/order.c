@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PARTS_MAX = 1024, STAGES_MAX = 1024 };
+enum { PARTS_MAX = 1024, STAGES_MAX = 1024, BUCKETS_MAX = 256 };
 
 /* Sizes of the structures in the first release, for callers that leave size at 0. */
 enum {
@@ -161,6 +161,25 @@ static int keep_stage(const struct feed_stage *stage, uint32_t parts, struct kep
 	return 0;
 }
 
+static int keep_buckets(const struct feed_order *order, struct kept_order *kept)
+{
+	uint32_t count = order->bucket_count;
+	if (count == 0)
+		return 0;
+	kept->buckets = malloc(count * (sizeof(Loaderd__Bucket *) + sizeof(Loaderd__Bucket)));
+	if (!kept->buckets)
+		return -ENOMEM;
+	Loaderd__Bucket *messages = (Loaderd__Bucket *)(kept->buckets + count);
+	for (uint32_t b = 0; b < count; b++) {
+		loaderd__bucket__init(&messages[b]);
+		messages[b].width = order->buckets[b].width;
+		messages[b].height = order->buckets[b].height;
+		kept->buckets[b] = &messages[b];
+	}
+	kept->bucket_count = count;
+	return 0;
+}
+
 static int keep_all(const struct feed_order *order, struct kept_order *kept, char *error)
 {
 	int r = 0;
@@ -169,6 +188,8 @@ static int keep_all(const struct feed_order *order, struct kept_order *kept, cha
 			return error_set(error, -EINVAL, "parts: number %u is NULL.", p);
 		r = keep_part(order->parts[p], kept, error);
 	}
+	if (r == 0 && keep_buckets(order, kept) < 0)
+		r = out_of_memory(error);
 	for (uint32_t s = 0; r == 0 && s < order->stage_count; s++)
 		if (keep_stage(&order->stages[s], order->part_count, kept) < 0)
 			r = out_of_memory(error);
@@ -188,6 +209,9 @@ int order_keep(const struct feed_order *callers, struct kept_order **ret_kept, c
 	if (order.part_batches > 1)
 		return error_set(error, -EINVAL, "part_batches: %u is neither 0 nor 1.",
 				 order.part_batches);
+	if (order.bucket_count > BUCKETS_MAX || (order.bucket_count > 0 && !order.buckets))
+		return error_set(error, -EINVAL, "buckets: %u, but a feed has at most %d.",
+				 order.bucket_count, BUCKETS_MAX);
 	struct kept_order *kept = calloc(1, sizeof(*kept));
 	if (!kept)
 		return out_of_memory(error);
@@ -217,6 +241,8 @@ void order_fill(const struct kept_order *kept, Loaderd__OpenFeed *request)
 	request->ends = (Loaderd__Ends)kept->ends;
 	request->epoch_samples = kept->epoch_samples;
 	request->part_batches = kept->part_batches;
+	request->n_buckets = kept->bucket_count;
+	request->buckets = kept->buckets;
 }
 
 int order_name(const struct kept_order *kept, char **ret_name, char *error)
@@ -242,5 +268,6 @@ void order_free(struct kept_order *kept)
 	free(kept->parts);
 	free(kept->messages);
 	free(kept->stages);
+	free(kept->buckets);
 	free(kept);
 }

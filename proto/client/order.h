@@ -26,6 +26,8 @@ struct kept_order {
 	uint64_t epoch_samples;
 	uint32_t ends;
 	bool part_batches;
+	Loaderd__Bucket **buckets; /* [bucket_count], in one block */
+	uint32_t bucket_count;
 };
 
 /*

@@ -190,6 +190,10 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
 			"does not know of orders: update it, or open the feed without.");
+	if (feed->order && opened->n_bucket_samples != feed->order->bucket_count)
+		return daemon_error(
+			&feed->connection, error, -ENOTSUP,
+			"does not know of buckets: update it, or open the feed without.");
 	if (!feed->ring.header)
 		return daemon_error(&feed->connection, error, -EPROTO,
 				    "opened a feed without a ring.");
@@ -253,6 +257,13 @@ static int keep_parts(struct feed *feed, const Loaderd__FeedOpened *opened, char
 		return daemon_error(&feed->connection, error, -EPROTO,
 				    "opened parts of %llu samples as a feed of %llu.",
 				    (unsigned long long)first, (unsigned long long)opened->samples);
+	if (feed->order->bucket_count > 0) {
+		size_t size = feed->order->bucket_count * sizeof(*feed->bucket_samples);
+		feed->bucket_samples = malloc(size);
+		if (!feed->bucket_samples)
+			return error_set(error, -ENOMEM, "Out of memory.");
+		memcpy(feed->bucket_samples, opened->bucket_samples, size);
+	}
 	feed->info.part_count = (uint32_t)opened->n_parts;
 	feed->info.epoch_samples = opened->epoch_samples;
 	feed->info.order_hash = opened->order_hash;

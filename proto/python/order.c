@@ -80,17 +80,37 @@ static int parse_all(PyObject *parts, PyObject *stages, struct parsed_order *ord
 	return 0;
 }
 
+static int parse_buckets(PyObject *buckets, struct parsed_order *order)
+{
+	Py_ssize_t count = PyTuple_Size(buckets);
+	order->buckets = PyMem_Calloc((size_t)count + 1, sizeof(*order->buckets));
+	if (!order->buckets) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	for (Py_ssize_t b = 0; b < count; b++)
+		if (!PyArg_ParseTuple(PyTuple_GetItem(buckets, b), "II", &order->buckets[b].width,
+				      &order->buckets[b].height))
+			return -1;
+	order->order.buckets = order->buckets;
+	order->order.bucket_count = (uint32_t)count;
+	return 0;
+}
+
 int order_parse(PyObject *description, struct parsed_order *ret_order)
 {
-	PyObject *parts, *stages;
+	PyObject *parts, *stages, *buckets;
 	unsigned long long epoch_samples;
 	int part_batches;
 	*ret_order = (struct parsed_order){.order = {.size = sizeof(ret_order->order)}};
-	if (!PyArg_ParseTuple(description, "O!O!IKp", &PyTuple_Type, &parts, &PyTuple_Type, &stages,
-			      &ret_order->order.ends, &epoch_samples, &part_batches))
+	if (!PyArg_ParseTuple(description, "O!O!IKpO!", &PyTuple_Type, &parts, &PyTuple_Type,
+			      &stages, &ret_order->order.ends, &epoch_samples, &part_batches,
+			      &PyTuple_Type, &buckets))
 		return -1;
 	ret_order->order.epoch_samples = epoch_samples;
 	ret_order->order.part_batches = (uint32_t)part_batches;
+	if (parse_buckets(buckets, ret_order) < 0)
+		return -1;
 	return parse_all(parts, stages, ret_order);
 }
 
@@ -100,4 +120,5 @@ void order_parsed_free(struct parsed_order *order)
 	PyMem_Free(order->part_list);
 	PyMem_Free(order->stages);
 	PyMem_Free(order->shares);
+	PyMem_Free(order->buckets);
 }

@@ -1,7 +1,8 @@
 /*
  * Orders as loaderd/_order.py describes them to Stream: None, or (parts, stages, ends,
- * epoch_samples, part_batches). A part is (dataset, where, samples, weights, class_weights,
- * balanced, classes_per_batch), its lists bytes of u64 and f32 or None; a stage is (from, shares).
+ * epoch_samples, part_batches, buckets). A bucket is (width, height). A part is (dataset, where,
+ * samples, weights, class_weights, balanced, classes_per_batch), its lists bytes of u64 and f32 or
+ * None; a stage is (from, shares).
  */
 #pragma once
 
@@ -13,6 +14,7 @@ struct parsed_order {
 	const struct feed_part **part_list;
 	struct feed_stage *stages;
 	uint32_t *shares;
+	struct feed_bucket *buckets;
 };
 
 /*

@@ -273,6 +273,21 @@ static PyObject *stream_parts(PyObject *self, PyObject *unused)
 	return list;
 }
 
+/* the number of samples of each bucket */
+static PyObject *stream_buckets(PyObject *self, PyObject *unused)
+{
+	const struct feed *feed = ((struct stream *)self)->feed;
+	PyObject *list = PyList_New(0);
+	uint64_t samples;
+	for (uint32_t b = 0; list && feed_bucket_samples(feed, b, &samples) == 0; b++) {
+		PyObject *number = PyLong_FromUnsignedLongLong(samples);
+		if (!number || PyList_Append(list, number) < 0)
+			Py_CLEAR(list);
+		Py_XDECREF(number);
+	}
+	return list;
+}
+
 /* (name, role, line of the schema, name of the view) of each section */
 static PyObject *stream_sections(PyObject *self, PyObject *unused)
 {
@@ -337,6 +352,7 @@ static PyMethodDef stream_methods[] = {
 	{"info", stream_info, METH_NOARGS, NULL},
 	{"parts", stream_parts, METH_NOARGS,
 	 "[(first, samples, chosen, uuid)] of the parts; [] without an order."},
+	{"buckets", stream_buckets, METH_NOARGS, "The number of samples of each bucket."},
 	{"sections", stream_sections, METH_NOARGS,
 	 "[(name, role, line of the schema, name of the view)] of a batch's sections; [] with "
 	 "fields."},

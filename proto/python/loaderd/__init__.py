@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, List
 
 from . import _feed
 from ._batch import DEFERRED, FIELD_CUT, FIELD_MISSING, KEY, SUBSTITUTED, Batch, LabelWarning, Tensors
+from ._buckets import OpenedBucket, bucket_sizes
 from ._daemon import Daemon
 from ._dataset import Dataset, Field, dataset
 from ._errors import (
@@ -59,7 +60,7 @@ _WITH_TORCH = {
 
 # In the order of the reference: what one begins with first, errors last.
 __all__ = [
-    "Feed", "Part", "OpenedPart", "Batch", "Tensors", "Ragged", "SUBSTITUTED", "FIELD_MISSING", "FIELD_CUT", "KEY", "DEFERRED", "DataLoader", "ImageDataset", "BatchSampler",
+    "Feed", "Part", "OpenedPart", "OpenedBucket", "bucket_sizes", "Batch", "Tensors", "Ragged", "SUBSTITUTED", "FIELD_MISSING", "FIELD_CUT", "KEY", "DEFERRED", "DataLoader", "ImageDataset", "BatchSampler",
     "Timings", "dataset", "Dataset", "Field", "pipelines", "Transform", "Argument", "Daemon", "Writer", "join_polygons", "split_polygons", "LabelWarning", "RankWarning", "DatasetWarning",
     "FeedError", "BadOption", "BadPipeline", "NoDataset", "NotPermitted", "LimitExceeded", "NoDaemon", "DaemonGone", "DatasetReplaced",
     "FeedFailed", "FeedTimeout", "NoFreeBatch", "RankChanged", "TransformError", "ProtocolError", "WrongProcess",

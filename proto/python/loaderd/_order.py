@@ -204,7 +204,7 @@ def _batches(parts: Sequence[Part]) -> List[int]:
 
 
 def make(
-    parts: Sequence[Part], ends: str, epoch_samples: int, mix: str, names: Callable[[str], Sequence[str]]
+    parts: Sequence[Part], ends: str, epoch_samples: int, mix: str, buckets: Tuple[Tuple[int, int], ...], names: Callable[[str], Sequence[str]]
 ) -> Order:
     """Returns an order. names(path): returns the class names of a dataset, which are asked for only if weights have names."""
     batches = _batches(parts)
@@ -224,10 +224,10 @@ def make(
         })  # fmt: skip
     by_batch = choice("mix", mix, _MIX)
     return Order(
-        (tuple(native), stages, choice("ends", ends, _ENDS), number("epoch_samples", epoch_samples, 64), bool(by_batch)),
+        (tuple(native), stages, choice("ends", ends, _ENDS), number("epoch_samples", epoch_samples, 64), bool(by_batch), buckets),
         tuple(part.dataset for part in parts),
-        {"parts": described, "stages": [list(map(list_of, stage)) for stage in stages], "mix": mix},
-        by_batch > 0 or len(batches) > 1 or any(part.classes_per_batch for part in parts),
+        {"parts": described, "stages": [list(map(list_of, stage)) for stage in stages], "mix": mix, "buckets": [list(size) for size in buckets]},
+        by_batch > 0 or len(batches) > 1 or bool(buckets) or any(part.classes_per_batch for part in parts),
     )
 
 
@@ -236,7 +236,7 @@ def list_of(value: Any) -> Any:
 
 
 def _say(value: Any) -> str:
-    return "nothing" if value in (None, "", 0) else repr(value)
+    return "nothing" if value in (None, "", 0, []) else repr(value)
 
 
 def _differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> List[str]:
@@ -251,7 +251,7 @@ def _differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> List[str]:
             digests = key in ("samples", "weights") or (key == "class_weights" and "balanced" not in (a.get(key), b[key]))
             changed = "has other entries" if a.get(key) and b[key] else "was given" if a.get(key) else "was not given"
             found.append(f"{key}{of} {changed}" if digests else f"{key}{of} was {_say(a.get(key))} and is {_say(b[key])}")
-    for key, words in (("stages", "shares and stages"), ("mix", "mix"), ("epoch_samples", "epoch_samples")):
+    for key, words in (("stages", "shares and stages"), ("mix", "mix"), ("buckets", "buckets"), ("epoch_samples", "epoch_samples")):
         if saved.get(key) != own[key]:
             found.append(f"{words} was {_say(saved.get(key))} and is {_say(own[key])}")
     return found

@@ -78,6 +78,7 @@ class Source:
                 del failure  # as in next()
         self.info = self._stream.info()
         self.parts = self._stream.parts()
+        self.buckets = self._stream.buckets()  # the number of samples of each
         sections = self._stream.sections()
         self.sections = _by_name(sections)
         # sections of the images of all views; () without views

@@ -5,6 +5,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, NoReturn, Optional, Sequence, Set, Tuple, Type, Union
 
 from ._batch import Batch
+from ._buckets import OpenedBucket, parse as parse_buckets
 from ._checks import choice, flag, level_of_caller, milliseconds, number, refuse_unknown, text
 from ._daemon import Daemon, Settings, choose
 from ._dataset import dataset as facts_of, uuid_text
@@ -93,6 +94,9 @@ class Feed:
                  this length go on where the one before ended
     ends         "first": an epoch of a mixture ends before some part would begin anew; "last": when as many samples of each part have come
                  as it has. epoch_samples takes precedence
+    buckets      sizes (width, height) of finished images, of which bucket_sizes() makes a list: each batch over all ranks has samples of one
+                 bucket, that of the nearest aspect ratio, and "bucket_resize" in the pipeline makes its images of that size. Each sample
+                 comes once per epoch; what is left of each bucket comes in smaller batches at its end, or with drop_last not at all
     mix          "sample" mixes parts within a batch; "batch" takes each batch over all ranks from one part, in the same shares
     repeats      number of times each sample appears in its batch, with independent augmentation; must divide batch_size times world
     bad          "substitute", "skip" or "fail": handling of samples that cannot be decoded
@@ -149,6 +153,7 @@ class Feed:
         epoch_samples: int = 0,
         ends: str = "first",
         mix: str = "sample",
+        buckets: Optional[Sequence[Tuple[int, int]]] = None,
         repeats: int = 1,
         wanted: bool = False,
         bad: str = "substitute",
@@ -218,8 +223,9 @@ class Feed:
         position = number("epoch", epoch, 64), number("batch", batch, 64)
         address, private = choose(socket, daemon, threads, settings)
         self._order: Optional[Order] = None
-        if len(parts) > 1 or epoch_samples or parts[0].chooses():
-            self._order = make(parts, ends, epoch_samples, mix, lambda path: facts_of(path, socket=address).classes)
+        self._buckets = parse_buckets(buckets)
+        if len(parts) > 1 or epoch_samples or self._buckets or parts[0].chooses():
+            self._order = make(parts, ends, epoch_samples, mix, self._buckets, lambda path: facts_of(path, socket=address).classes)
             self._options["order"] = self._order.native
         else:
             self._options["dataset"] = os.fsencode(parts[0].dataset)
@@ -245,8 +251,9 @@ class Feed:
     def _warn_of_uneven_ranks(self) -> None:
         options = self._options
         if options["last"] == LAST["short"] and options["world"] > 1:
-            samples = self._source.info["epoch_samples"] or self.samples
-            self._warn(uneven_ranks(samples, options["batch_size"], options["world"], options["repeats"]), RankWarning)
+            whole = [self._source.info["epoch_samples"] or self.samples]
+            texts = [uneven_ranks(n, options["batch_size"], options["world"], options["repeats"]) for n in self._source.buckets or whole]
+            self._warn(next(filter(None, texts), None), RankWarning)
 
     def _step(self) -> int:
         """Number of samples in a batch of all ranks together."""
@@ -414,6 +421,11 @@ class Feed:
             OpenedPart(path, first, samples, chosen, uuid_text(uuid))
             for path, (first, samples, chosen, uuid) in zip(self._paths, self._source.parts)
         )
+
+    @property
+    def buckets(self) -> Sequence[OpenedBucket]:
+        """The buckets of the feed, with their samples; empty without buckets."""
+        return tuple(OpenedBucket(*size, samples) for size, samples in zip(self._buckets, self._source.buckets))
 
     @property
     def uuid(self) -> Optional[str]:

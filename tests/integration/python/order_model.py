@@ -4,9 +4,10 @@ Nothing here is shared with the daemon: Philox4x32-10 and the Feistel permutatio
 """
 
 from bisect import bisect_right
+from fractions import Fraction
 from math import gcd
 
-ORDER, COPY, MIXTURE, PART, DRAW, CLASSES, MEMBERS = 1, 9, 11, 12, 13, 14, 15
+ORDER, COPY, MIXTURE, PART, DRAW, CLASSES, MEMBERS, BUCKETS = 1, 9, 11, 12, 13, 14, 15, 16
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 
 
@@ -175,3 +176,37 @@ class Order:
 
     def epoch(self, number):
         return [self.sample(number, position) for position in range(self.epoch_samples)]
+
+
+def nearest_bucket(sizes, width, height):
+    """Returns the number of the bucket of an image."""
+
+    def badness(i):
+        w, h = sizes[i]
+        ratio = Fraction(w * height, h * width)
+        fits = w <= width and h <= height
+        return max(ratio, 1 / ratio), not fits, -w * h if fits else w * h, i
+
+    return min(range(len(sizes)), key=badness)
+
+
+class Buckets:
+    """The batches over all ranks of a feed with buckets. images: (width, height) of each sample; entries: those that are drawn from."""
+
+    def __init__(self, sizes, images, entries, seed, step, shuffle=True):
+        self.sizes, self.seed, self.step, self.shuffle = sizes, seed, step, shuffle
+        self.members = [[i for i in entries if nearest_bucket(sizes, *images[i]) == b] for b in range(len(sizes))]
+
+    def epoch(self, number, short=True):
+        """Returns (size, samples) of each batch."""
+        whole, tails = [], []
+        for b, members in enumerate(self.members):
+            at = permuted(len(members), self.seed, number, b, MEMBERS) if self.shuffle else lambda i: i
+            drawn = [members[at(i)] for i in range(len(members))]
+            cut = len(drawn) // self.step * self.step
+            whole += [(self.sizes[b], drawn[i : i + self.step]) for i in range(0, cut, self.step)]
+            tails += [(self.sizes[b], drawn[cut:])] if cut < len(drawn) else []
+        if self.shuffle:
+            at = permuted(len(whole), self.seed, number, 0, BUCKETS)
+            whole = [whole[at(i)] for i in range(len(whole))]
+        return whole + (sorted(tails, key=lambda tail: -len(tail[1])) if short else [])

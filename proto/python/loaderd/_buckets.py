@@ -1,0 +1,55 @@
+"""Buckets by aspect ratio and size: batches of one shape each."""
+
+from math import isqrt
+from typing import Any, List, NamedTuple, Sequence, Tuple
+
+from ._checks import number
+from ._errors import BadOption
+
+_BUCKETS_MAX = 256  # BUCKETS_MAX of the daemon
+
+
+class OpenedBucket(NamedTuple):
+    """A bucket as the daemon has opened it: Feed.buckets."""
+
+    width: int  #: of its images, in pixels
+    height: int
+    samples: int  #: samples, or entries of `samples`, that belong to it
+
+
+def bucket_sizes(area: int, step: int = 64, ratio: Tuple[float, float] = (0.5, 2.0)) -> List[Tuple[int, int]]:
+    """Returns sizes (width, height) for Feed(buckets=...), the narrowest first. Sides are multiples of `step`: for each short side the
+    longest other one with which the size has at most `area` pixels, upright and turned, if width / height is within `ratio`.
+
+    bucket_sizes(1024 * 1024) returns SDXL's sizes between 768 x 1344 and 1344 x 768, among others.
+    """
+    area, step = number("area", area, 64), number("step", step, 32)
+    low, high = ratio
+    if step == 0 or area < step * step:
+        raise BadOption(f"area: {area} pixels are fewer than a square of step, {step} x {step}, has", 22)
+    if not 0 < low <= high:
+        raise BadOption(f"ratio: {low}, {high} are not a lower and an upper limit above 0", 22)
+    found = set()
+    # A side above the square root is the longer one of a size that the shorter one gives, turned.
+    for short in range(step, isqrt(area) + 1, step):
+        long = area // short // step * step
+        found |= {size for size in ((short, long), (long, short)) if low <= size[0] / size[1] <= high}
+    if not 1 <= len(found) <= _BUCKETS_MAX:
+        raise BadOption(f"step: {step} makes {len(found)} sizes, but a feed has 1 to {_BUCKETS_MAX} buckets", 22)
+    return sorted(found, key=lambda size: (size[0] / size[1], size))
+
+
+def parse(buckets: Any) -> Tuple[Tuple[int, int], ...]:
+    """Returns the sizes in the form that _feed.Stream takes; () for None."""
+    if buckets is None:
+        return ()
+    if not isinstance(buckets, Sequence) or isinstance(buckets, (str, bytes)):
+        raise TypeError(f"buckets: {buckets!r} is not a list of sizes (width, height); loaderd.bucket_sizes() makes one")
+    if not 1 <= len(buckets) <= _BUCKETS_MAX:
+        raise BadOption(f"buckets: {len(buckets)} of them, but a feed has 1 to {_BUCKETS_MAX}", 22)
+    found = []
+    for size in buckets:
+        if not isinstance(size, Sequence) or isinstance(size, (str, bytes)) or len(size) != 2:
+            raise TypeError(f"buckets: {size!r} is not a size (width, height)")
+        found.append((number("buckets", size[0]), number("buckets", size[1])))
+    return tuple(found)
