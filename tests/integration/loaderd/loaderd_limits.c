@@ -65,6 +65,27 @@ TEST(unknown_choices)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
+TEST(too_many_buckets)
+{
+	enum { COUNT = 257 };
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	Loaderd__OpenFeed open_feed = LOADERD__OPEN_FEED__INIT;
+	Loaderd__Bucket bucket = LOADERD__BUCKET__INIT, *buckets[COUNT];
+	strcpy(path, fixture_dataset(fixture, "buckets", 10, FIXTURE_RAW, 8));
+	fixture_start(fixture, NULL, NULL);
+	bucket.width = bucket.height = 16;
+	for (int i = 0; i < COUNT; i++)
+		buckets[i] = &bucket;
+	open_feed.buckets = buckets;
+	open_feed.n_buckets = COUNT;
+	expect_raw_refusal(fixture, path, &open_feed, "257 buckets: a feed may have 256");
+	open_feed.n_buckets = 1;
+	expect_raw_refusal(fixture, path, &open_feed,
+			   "buckets need a part: give the dataset as the only one");
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
 TEST(requests)
 {
 	struct fixture *fixture = *state;
