@@ -35,6 +35,8 @@ class Slot:
 class Info(TypedDict):
     feed_id: int
     samples: int
+    epoch_samples: int
+    order_hash: int
     batches_per_epoch: int
     classes: int
     slots: int

@@ -1,12 +1,17 @@
 """Feeds with buckets: each batch over all ranks has images of one shape, and the samples that a slow model of the order says."""
 
 import os
+import sys
 import tempfile
 import unittest
 
 import loaderd
-import numpy
 
+try:
+    import numpy
+except ImportError:
+    print("NumPy is not installed")
+    sys.exit(77)
 import order_model as model
 
 COUNT, STEP, SEED = 157, 6, 77

@@ -4,7 +4,7 @@ executed.
 
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from loaderd import (
     FeedError,
     Field,
     ImageDataset,
+    OpenedBucket,
+    OpenedPart,
+    Part,
     Ragged,
     Tensors,
     Timings,
@@ -39,6 +42,15 @@ def options(path: Path) -> Feed:
         wanted=False, name="", writable=False, timeout=1.5, reconnect=None, socket=None,
         daemon="private", threads=2, settings={"io.mode": "mmap", "limits.slots": 9, "access.writable_rings": False},
     )  # fmt: skip
+
+
+def order(path: Path) -> None:
+    sizes = loaderd.bucket_sizes(1 << 20, step=64, ratio=(0.5, 2.0))
+    assert_type(sizes, List[Tuple[int, int]])
+    feed = Feed([Part(path, share=3, where="width > 8"), Part("x.pimg", share={0: 1, 9: 2.5})], epoch_samples=50, ends="last", mix="batch")
+    assert_type(feed.parts, Sequence[OpenedPart])
+    feed = Feed(Part(path, samples=[1, 2]), pipeline="bucket_resize", buckets=sizes)
+    assert_type(feed.buckets, Sequence[OpenedBucket])
 
 
 def ragged(boxes: Ragged) -> None:
