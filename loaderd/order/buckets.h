@@ -68,8 +68,8 @@ void bucket_search_init(struct bucket_search *search, const struct bucket_size *
  */
 uint32_t bucket_nearest(const struct bucket_search *search, uint32_t width, uint32_t height);
 /*
- * Assigns each selected sample to its bucket, by the sizes that the dataset records; samples
- * without an image, or with a damaged record, to the first one. Reads the dataset: call it inside
+ * Assigns each selected sample to its bucket, by the sizes that the dataset lists or records;
+ * samples with a damaged record to the first one. Reads the dataset: call it inside
  * sigbus_guard_enter(). -ENOMEM.
  */
 int buckets_init(struct buckets *buckets, const struct packimg *dataset,

@@ -4,6 +4,7 @@
  */
 #include "loaderd/order/buckets.h"
 
+#include "format/hints.h"
 #include "loaderd/order/order.h"
 #include "loaderd/order/sampler.h"
 #include "tests/dataset.h"
@@ -11,7 +12,7 @@
 
 #include <math.h>
 
-enum { SAMPLES = 203, SIZES = 6, SIDE_MAX = 40 };
+enum { SAMPLES = 1203, SIZES = 6, SIDE_MAX = 40 };
 
 static const struct bucket_size sizes[SIZES] = {{16, 16}, {24, 12}, {12, 24},
 						{32, 32}, {8, 8},   {64, 2}};
@@ -79,6 +80,30 @@ TEST(nearest)
 		}
 	for (uint32_t i = 0; i < SIZES; i++)
 		assert_true(seen[i] > 0);
+}
+
+/* Sizes come from a file's list of them, or from the samples' records. */
+TEST(sizes_of_earlier_versions)
+{
+	static const char *const names[] = {"full", "no_members"};
+	static const struct bucket_size flat_and_high[] = {{8, 16}, {16, 8}};
+	for (int i = 0; i < 2; i++) {
+		struct packimg *golden;
+		struct packimg_error error;
+		struct selection all;
+		struct buckets buckets;
+		char path[4096];
+		snprintf(path, sizeof(path), "%s/good/%s.pimg", getenv("PIMG_GOLDEN"), names[i]);
+		assert_int_equal(packimg_open(path, &golden, &error), 0);
+		assert_int_equal(packimg_has_sizes(golden), i == 0);
+		selection_init_all(&all, packimg_count(golden));
+		assert_int_equal(buckets_init(&buckets, golden, &all, flat_and_high, 2), 0);
+		assert_int_equal(buckets_size(&buckets, 0), 1);
+		assert_int_equal(buckets_size(&buckets, 1), 5);
+		assert_int_equal(selection_at(&buckets.members, 0), 4);
+		buckets_deinit(&buckets);
+		packimg_close(golden);
+	}
 }
 
 /* As far from 2:1 as from 1:2, and sides that overflow 32 bits when multiplied. */
@@ -217,7 +242,7 @@ TEST(each_sample_once_at_any_world)
 		bool last_short = variant & 1, shuffle = variant & 2;
 		uint32_t repeats = variant & 4 ? 3 : 1;
 		struct sampler sampler = make_sampler(NULL, 24, shuffle);
-		for (uint64_t epoch = 0; epoch < 3; epoch++) {
+		for (uint64_t epoch = 0; epoch < 2; epoch++) {
 			uint64_t batches =
 				whole_epoch(&sampler, epoch, 1, repeats, last_short, first, MAX);
 			check_epoch(&sampler, epoch, repeats, last_short, first, batches);
@@ -307,7 +332,7 @@ TEST(listed)
 /* A rank that would get nothing is told so, and buckets without a whole batch are dropped. */
 TEST(larger_batches_than_buckets)
 {
-	struct sampler sampler = make_sampler(NULL, 202, true);
+	struct sampler sampler = make_sampler(NULL, SAMPLES - 1, true);
 	struct order order = make_order(&sampler, 0, 1, 1, false);
 	assert_int_equal(order.batches, 0);
 	order = make_order(&sampler, 0, 1, 1, true);
