@@ -205,6 +205,37 @@ int pipeline_apply_raster(const struct pipeline *pipeline, struct pipeline_scrat
 	return r;
 }
 
+int pipeline_crop_top_left(const struct pipeline *pipeline, const struct pipeline_scratch *scratch,
+			   const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
+			   int32_t ret_top_left[2], struct packimg_error *error)
+{
+	struct geometry geometry;
+	int64_t width = sample->width, height = sample->height, x = 0, y = 0;
+	int r = frame_geometry(pipeline, scratch, sample, seed, epoch, &geometry, error);
+
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < geometry.step_count; i++) {
+		const struct geometry_step *step = &geometry.steps[i];
+		int sign = step->kind == GEOMETRY_STEP_PAD ? -1 : 1;
+
+		x += sign * (int64_t)step->x;
+		y += sign * (int64_t)step->y;
+		if (step->kind == GEOMETRY_STEP_HFLIP)
+			x = width - x - step->width;
+		if (step->kind == GEOMETRY_STEP_VFLIP)
+			y = height - y - step->height;
+		if (step->kind != GEOMETRY_STEP_RESIZE)
+			continue;
+		width = step->width;
+		height = step->height;
+		x = y = 0;
+	}
+	ret_top_left[0] = (int32_t)y;
+	ret_top_left[1] = (int32_t)x;
+	return 0;
+}
+
 int pipeline_apply_coordinates(const struct pipeline *pipeline,
 			       const struct pipeline_scratch *scratch, uint64_t index,
 			       uint32_t width, uint32_t height,

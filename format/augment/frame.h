@@ -133,3 +133,12 @@ int pipeline_apply_coordinates(const struct pipeline *pipeline,
  * Returns the number of remaining rows.
  */
 size_t rows_keep(void *rows, size_t row_size, const uint8_t *keep, size_t count);
+/*
+ * Sets ret_top_left to the position (y, x) of a finished sample's first pixel in the picture that
+ * the pipeline's last resize has made, mirrored as the sample is; in the upright image if nothing
+ * is resized. Negative in a border. Warps are left out of account. `sample` has the index and the
+ * size of the stored one. Errors as of pipeline_apply().
+ */
+int pipeline_crop_top_left(const struct pipeline *pipeline, const struct pipeline_scratch *scratch,
+			   const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
+			   int32_t ret_top_left[2], struct packimg_error *error);

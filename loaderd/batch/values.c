@@ -3,6 +3,7 @@
 #include "format/base/copy_once.h"
 #include "format/base/half.h"
 #include "format/base/polygons.h"
+#include "loaderd/batch/derived_values.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -630,6 +631,9 @@ static int put_value(const struct value_table *values, uint32_t v,
 		return 0;
 	case VALUE_FLAGS:
 		return 0; /* the caller writes them */
+	case VALUE_ORIGINAL_SIZE:
+	case VALUE_CROP_TOP_LEFT:
+		return derived_value_put(value, origin, cell, error);
 	default:
 		break;
 	}

@@ -23,6 +23,9 @@ enum value_source {
 	VALUE_KEY,      /* the sample's source name, requested as "__key__" */
 	VALUE_PICTURE,  /* a further image, a mask or a raster */
 	VALUE_DEFERRED, /* the transforms left to the client (pipeline_defer()): "__deferred__" */
+	/* derived_values.h: */
+	VALUE_ORIGINAL_SIZE, /* height and width of the stored image, upright */
+	VALUE_CROP_TOP_LEFT, /* pipeline_crop_top_left() */
 };
 
 struct value {

@@ -2,6 +2,7 @@
 
 #include "format/base/schema.h"
 #include "format/join.h"
+#include "loaderd/batch/derived_values.h"
 #include "loaderd/worker/subscription.h"
 #include "proto/framing.h"
 
@@ -436,11 +437,23 @@ static bool is_of_views(const struct schema *schema, unsigned number)
 	       (rows >= 0 && schema->values[rows].role == SCHEMA_BOXES);
 }
 
+static int add_derived(struct value_table *values, struct value *value, struct refusal *refusal)
+{
+	uint32_t views = derived_value_is_of_views(value->source) ? values->view_count : 1;
+	int r = 0;
+	for (value->view = 0; r == 0 && value->view < views; value->view++)
+		r = append_value(values, value, refusal);
+	return r;
+}
+
 static int add_value(const Loaderd__OpenFeed *request, const struct config *config,
 		     const struct batcher_options *options, const struct schema *schema,
 		     const char *name, struct value_table *values, struct refusal *refusal)
 {
 	int r = 0, found = schema_find(schema, name);
+	struct value derived;
+	if (found < 0 && derived_value_find(name, &derived))
+		return add_derived(values, &derived, refusal);
 	if (found < 0)
 		return refuse_value(options->dataset->image, name, refusal);
 	switch (schema->values[found].store) {
@@ -734,7 +747,7 @@ static const char *view_name(const struct value_table *values, const struct sche
 			     const struct value *value)
 {
 	int found = value->name ? schema_find(schema, value->name) : -1;
-	bool viewed = value->source == VALUE_IMAGE ||
+	bool viewed = value->source == VALUE_IMAGE || derived_value_is_of_views(value->source) ||
 		      (found >= 0 && is_of_views(schema, (unsigned)found));
 	return viewed ? values->views[value->view].made.name : "";
 }

@@ -105,12 +105,28 @@ class Buckets(unittest.TestCase):
             for i in range(len(batch.samples)):
                 numpy.testing.assert_allclose(batch["box"][i], [[0, 0, width, height]], rtol=1e-6)
 
+    def test_conditioning(self):
+        for pipeline in ("bucket_resize", "bucket_resize hflip(1)"):
+            for batch in self.feed(pipeline=pipeline, values=["__crop_top_left__", "__original_size__"]):
+                height, width = batch.images.shape[1:3]
+                for sample, crop, original in zip(batch.samples, batch["__crop_top_left__"], batch["__original_size__"]):
+                    w, h = IMAGES[sample]
+                    self.assertEqual(tuple(original), (h, w))
+                    covered = (max(width, w * height // h), max(height, h * width // w))
+                    left, top = round((covered[0] - width) / 2), round((covered[1] - height) / 2)
+                    self.assertEqual(tuple(crop), (top, covered[0] - width - left if "hflip" in pipeline else left))
+
     def test_views(self):
-        feed = self.feed(pipeline="view whole { bucket_resize } view part(2) { random_resized_crop(12) }")
+        feed = self.feed(pipeline="view whole { bucket_resize } view part(2) { center_crop(12) }", values=["__crop_top_left__", "__original_size__"])
         for (size, samples), batch in zip(self.model().epoch(0), feed):
             self.assertEqual([view.shape[1:3] for view in batch["whole"]], [size[::-1]])
             self.assertEqual([view.shape[1:3] for view in batch["part"]], [(12, 12)] * 2)
             self.assertEqual(list(batch.samples), samples)
+            self.assertEqual([one.shape for one in batch["part.__crop_top_left__"]], [(len(samples), 2)] * 2)
+            for i, sample in enumerate(samples):
+                w, h = IMAGES[sample]
+                self.assertEqual(tuple(batch["part.__crop_top_left__"][1][i]), (round((h - 12) / 2), round((w - 12) / 2)))
+                self.assertEqual(tuple(batch["__original_size__"][i]), (h, w))
 
     def test_state(self):
         feed = self.feed()

@@ -146,6 +146,49 @@ TEST(coordinates_follow_the_image)
 	pipeline_free(pipeline);
 }
 
+/* Each pixel of the image says where it was. */
+TEST(crop_top_left)
+{
+	struct pipeline *pipeline = parse("random_crop(32, padding=3, fill=255) hflip vflip");
+	struct packimg_sample image = raw_sample(1, 0);
+	static uint8_t out[SIDE * SIDE * 3];
+	unsigned borders = 0;
+
+	for (uint32_t i = 0; i < WIDTH * HEIGHT; i++) {
+		pixels[i * 3] = (uint8_t)(i % WIDTH);
+		pixels[i * 3 + 1] = (uint8_t)(i / WIDTH);
+	}
+	for (uint64_t seed = 0; seed < 200; seed++) {
+		int32_t top_left[2];
+		const uint8_t *last = out + sizeof(out) - 3;
+
+		assert_int_equal(
+			pipeline_apply(pipeline, scratch, &image, seed, 0, out, NULL, &error), 0);
+		assert_int_equal(pipeline_crop_top_left(pipeline, scratch, &image, seed, 0,
+							top_left, &error),
+				 0);
+		if (out[0] == 255 || out[1] == 255 || last[0] == 255 || last[1] == 255) {
+			borders += top_left[0] < 0 || top_left[1] < 0;
+			continue;
+		}
+		assert_int_equal(top_left[1], out[0] < last[0] ? out[0] : WIDTH - 1 - out[0]);
+		assert_int_equal(top_left[0], out[1] < last[1] ? out[1] : HEIGHT - 1 - out[1]);
+	}
+	assert_true(borders > 0);
+	pipeline_free(pipeline);
+	/* The picture is the one that was resized last. */
+	pipeline = parse("center_crop(40x40) resize(60x50) center_crop(32)");
+	int32_t top_left[2];
+
+	assert_int_equal(pipeline_crop_top_left(pipeline, scratch, &image, 0, 0, top_left, &error),
+			 0);
+	assert_int_equal(top_left[0], 9);
+	assert_int_equal(top_left[1], 14);
+	pipeline_free(pipeline);
+	free(pixels);
+	pixels = image_pixels(WIDTH, HEIGHT, 3, 7);
+}
+
 static void expect_error(const struct pipeline *pipeline, const struct packimg_sample *mask,
 			 const struct frame_raster *form, int code, const char *text)
 {
