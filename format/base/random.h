@@ -14,7 +14,7 @@ enum random_purpose {
 	RANDOM_NOISE = 4, /* pixel noise; the seed is drawn from a sample's transforms */
 	/* the decisions about a sample that are the same in all epochs; epoch is 0 */
 	RANDOM_LASTING = 5,
-	RANDOM_MIX = 6,    /* trainer: how samples of a step are blended; epoch is the step */
+	RANDOM_MIX = 6, /* how samples of a step or batch are blended (mix.h); epoch is the step */
 	RANDOM_COLOUT = 7, /* trainer: rows and columns of a step; sample is 0 or 1 */
 	RANDOM_SELECT = 8, /* trainer: which samples of a step are kept; epoch is the step */
 	RANDOM_COPY = 9,   /* seed of a sample's further copies; epoch is the number of the copy */

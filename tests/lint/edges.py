@@ -55,7 +55,7 @@ TABLE = {
     "trainer/recipe": "format/augment/deferrable.h trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/log/sinks.h "
                       "trainer/model/networks.h",
     "trainer/model": "trainer/recipe trainer/device/device.h",
-    "trainer/algorithms": "trainer/recipe trainer/model trainer/device/device.h",
+    "trainer/algorithms": "format/augment/mix.h trainer/recipe trainer/model trainer/device/device.h",
     "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/pos_embed.h trainer/device/device.h",
     "trainer/estimate": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
                     "trainer/device/cuda trainer/device/cuda/lowering",

@@ -1,10 +1,5 @@
 /*
- * Mixup (Zhang, Cisse, Dauphin, Lopez-Paz, ICLR 2018, "mixup: Beyond Empirical Risk Minimization",
- * section 2) and CutMix (Yun et al., ICCV 2019, "CutMix: Regularization Strategy to Train Strong
- * Classifiers with Localizable Features", section 3.1), alternating as in timm's Mixup. Each sample
- * is blended with a partner. Beta(alpha, alpha) determines the weight of the sample itself: in
- * Mixup, the weight of its pixels and label; in CutMix, the fraction of its area outside the box of
- * the partner's pixels.
+ * Mixup and CutMix on the device: which samples are blended, and how (format/augment/mix.h).
  *
  * Partners are adjacent in the global batch: samples 0 and 1, 2 and 3 and so on. timm pairs first
  * and last sample and so on; in a randomly ordered batch this is equivalent. Adjacent partners are
@@ -38,9 +33,3 @@ uint32_t mix_parts_after(const struct recipe_train *recipe, uint32_t parts, uint
  */
 void mix_draw(const struct recipe_train *recipe, const struct mix_batch *batch,
 	      struct device_blend *ret_blends, float *ret_shares);
-/*
- * Computes CutMix's box, centred at row and column, for a sample that keeps `share` of its area,
- * and clips it at the borders. Returns the fraction of the area outside the clipped box.
- */
-double mix_box(const struct mix_batch *batch, double share, uint32_t row, uint32_t column,
-	       struct device_blend *ret_blend);
