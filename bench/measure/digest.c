@@ -112,7 +112,18 @@ static int digest_add_views(struct digest *digest, const struct feed_batch *batc
 	return found;
 }
 
-/* Adds the images of views other than the first, and the requested values. */
+/* Adds the targets of mixed batches, which are the last sections. */
+static int digest_add_targets(struct digest *digest, const struct feed_batch *batch)
+{
+	struct feed_info info = {.size = sizeof(info)};
+	int r = feed_info(digest->feed, &info);
+
+	for (uint32_t i = info.section_count - info.target_count; !r && i < info.section_count; i++)
+		r = digest_add_section(digest, batch, i);
+	return r;
+}
+
+/* Adds the images of views other than the first, the requested values, and targets. */
 static int digest_add_values(struct digest *digest, const struct feed_batch *batch)
 {
 	struct feed_section images = {.size = sizeof(images)};
@@ -125,7 +136,7 @@ static int digest_add_values(struct digest *digest, const struct feed_batch *bat
 		if (r == 0)
 			r = -ENOENT;
 	}
-	r = r < 0 ? r : 0;
+	r = r < 0 ? r : digest_add_targets(digest, batch);
 	return r ? error_set(digest->error, r, "a value of a batch cannot be read: %s",
 			     strerror(-r))
 		 : 0;

@@ -23,6 +23,8 @@
  * them; to sets the elements of images without, of masks and rasters with names; steps for boxes,
  * and random_iou_crop, which chooses by boxes, may have them.
  *
+ * mixup, cutmix and targets act on batches of finished samples, and come last.
+ *
  * normalize, to, layout and channels set the format of the finished sample. They come after the
  * other transforms, in any order, each at most once. Only random_erasing and cutout may follow
  * them; their value is then in units of the finished sample.
@@ -55,6 +57,7 @@
  */
 #pragma once
 
+#include "format/augment/mix.h"
 #include "format/packimg.h"
 
 #include <stdbool.h>
@@ -69,6 +72,7 @@ enum {
 	PIPELINE_VALUES_MAX = 16, /* values that a pipeline names */
 	PIPELINE_NAME_MAX = 63,   /* bytes of a value's or view's name */
 	PIPELINE_VIEWS_MAX = 16,  /* copies of all views */
+	PIPELINE_CLASSES_MAX = 1 << 20,
 };
 
 enum pipeline_element { PIPELINE_U8 = 1, PIPELINE_F16 = 2, PIPELINE_BF16 = 3, PIPELINE_F32 = 4 };
@@ -108,6 +112,22 @@ struct pipeline_size {
 	uint32_t width, height;
 };
 
+/* Targets that a batch gets, instead of labels alone. */
+enum pipeline_targets {
+	PIPELINE_NO_TARGETS,
+	PIPELINE_TARGETS_DENSE, /* a weight of each class */
+	PIPELINE_TARGETS_PAIRS, /* own label, partner's label, and the weight of the first */
+};
+
+/* What the steps for batches, at the end of a pipeline, do with finished images and labels. */
+struct pipeline_batch {
+	int position;        /* of the first of these steps in the text; -1 without them */
+	struct mix_rule mix; /* both alphas are 0 if nothing is mixed */
+	enum pipeline_targets targets;
+	double label_smoothing; /* 0 .. 0.999; of dense targets */
+	uint32_t classes;       /* of dense targets; 0 for as many as the dataset has */
+};
+
 struct deferred;
 struct pipeline;
 
@@ -118,9 +138,9 @@ struct pipeline;
  */
 int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error);
 /*
- * Like pipeline_parse(), which refuses views: for callers that make a sample of each of
- * pipeline_view(). Functions that make a sample, or say what it is like, take the pipeline of a
- * view; the others act on all views.
+ * Like pipeline_parse(), which refuses views and steps for batches: for callers that make a sample
+ * of each of pipeline_view(), and do what pipeline_batch() says. Functions that make a sample, or
+ * say what it is like, take the pipeline of a view; the others act on all views.
  */
 int pipeline_parse_views(const char *text, struct pipeline **ret_pipeline,
 			 struct pipeline_error *error);
@@ -140,6 +160,10 @@ unsigned pipeline_view_count(const struct pipeline *pipeline);
  */
 struct pipeline_view pipeline_view(const struct pipeline *pipeline, unsigned number);
 
+/* Returns the pipeline's steps for batches, which pipeline_apply() leaves to the caller. */
+const struct pipeline_batch *pipeline_batch(const struct pipeline *pipeline);
+/* Returns true if the caller blends images: mix_draw_blend(), mix_images(). */
+bool pipeline_mixes(const struct pipeline *pipeline);
 /* Returns the values that the pipeline names. */
 const struct pipeline_value *pipeline_values(const struct pipeline *pipeline, unsigned *ret_count);
 /* Returns the value of that name; NULL if the pipeline does not name it. */
@@ -177,7 +201,7 @@ int pipeline_fix_statistics(struct pipeline *pipeline, const double mean[3], con
  * a random_crop, then flips, then changes of pixels, all from rows marked DEFERS. Deferring starts
  * only where all samples have the same size. pipeline_shape() then returns shapes without the
  * deferred transforms. Call it once, after the size is fixed. Returns -EINVAL unless samples are
- * interleaved bytes, and for views.
+ * interleaved bytes, for views, and for steps for batches.
  */
 int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error);
 /*

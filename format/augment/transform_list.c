@@ -20,11 +20,13 @@ static const struct row {
 #define PIXELS(constant, where, name, text, set, draw, ...) {name, text, false, {__VA_ARGS__}},
 #define EFFECT(constant, how, where, name, text, p, ...)                                           \
 	{name, text, false, {__VA_ARGS__ __VA_OPT__(, ) PARAM_P(p)}},
-#define FORM(constant, name, text, ...)   {name, text, true, {__VA_ARGS__}},
-#define VALUES(constant, name, text, ...) {name, text, false, {__VA_ARGS__}},
+#define FORM(constant, name, text, ...)    {name, text, true, {__VA_ARGS__}},
+#define VALUES(constant, name, text, ...)  {name, text, false, {__VA_ARGS__}},
+#define BATCHES(constant, name, text, ...) {name, text, false, {__VA_ARGS__}},
 	TRANSFORMS_OF_GEOMETRY(GEOMETRY) TRANSFORMS_OF_BOXES(BOXES)
 		TRANSFORMS_OF_PIXELS(PIXELS, EFFECT_TRANSFORMS(EFFECT)) TRANSFORMS_OF_FORM(FORM)
-			TRANSFORMS_OF_VALUES(VALUES)
+			TRANSFORMS_OF_VALUES(VALUES) TRANSFORMS_OF_BATCHES(BATCHES)
+#undef BATCHES
 #undef VALUES
 #undef FORM
 #undef EFFECT

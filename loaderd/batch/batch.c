@@ -3,6 +3,7 @@
 #include "format/augment/claim.h"
 #include "format/base/system/clock.h"
 #include "loaderd/batch/counters.h"
+#include "loaderd/batch/mixing.h"
 #include "loaderd/batch/sample.h"
 #include "loaderd/order/buckets.h"
 
@@ -93,6 +94,8 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 	}
 	batcher->options = *options;
 	batcher->unit_span = options->order.batch_size;
+	batcher->isa = cpu_isa_chosen();
+	batcher->mixes = options->values.target > 0;
 	pthread_mutex_init(&batcher->mutex, NULL);
 	batcher->work = new_aligned(options->slots, sizeof(*batcher->work));
 	batcher->counters = new_aligned(options->thread_indices, sizeof(*batcher->counters));
@@ -180,6 +183,7 @@ static void begin_in(struct batcher *batcher, struct ring_slot *slot)
 	atomic_store_explicit(&work->bad, 0, memory_order_relaxed);
 	atomic_store_explicit(&work->failed, false, memory_order_relaxed);
 	work->complete = false;
+	mixing_begin(batcher, work);
 }
 
 /*
@@ -410,8 +414,11 @@ static void finish_batch(struct batcher *batcher, struct batcher_work *work)
 		batcher->options.doorbell(batcher->options.doorbell_user);
 }
 
-/* Makes one sample of a batch and applies the feed's policy for bad samples. */
-static void batch_make(struct batcher *batcher, struct batcher_thread *thread,
+/*
+ * Makes one sample of a batch and applies the feed's policy for bad samples. Returns true if the
+ * sample, or one in its place, is there.
+ */
+static bool batch_make(struct batcher *batcher, struct batcher_thread *thread,
 		       struct batcher_work *work, uint64_t unit, struct sample_times *times)
 {
 	uint32_t i = (uint32_t)(unit % batcher->unit_span);
@@ -420,10 +427,10 @@ static void batch_make(struct batcher *batcher, struct batcher_thread *thread,
 	uint64_t index = order_slice_at(&work->slice, i).sample;
 	int r = sample_make_unit(batcher, thread, work, unit, index, times, &error);
 	if (r == -ECANCELED)
-		return; /* the client has gone */
+		return false; /* the client has gone */
 	if (r == 0) {
 		counters_add(&counters->images, 1);
-		return;
+		return true;
 	}
 	/*
 	 * The feed is at fault, not the sample: the pipeline fixes no size and stored sizes differ,
@@ -431,7 +438,7 @@ static void batch_make(struct batcher *batcher, struct batcher_thread *thread,
 	 */
 	if (r == -EINVAL) {
 		fail_batch(work, error.text);
-		return;
+		return false;
 	}
 	batcher->options.report(batcher->options.report_user, batcher->options.dataset, index,
 				error.text);
@@ -440,10 +447,10 @@ static void batch_make(struct batcher *batcher, struct batcher_thread *thread,
 	switch (batcher->options.bad) {
 	case BATCHER_SKIP:
 		work->flags[i] = SAMPLE_SKIPPED;
-		return;
+		return false;
 	case BATCHER_FAIL:
 		fail_batch(work, error.text);
-		return;
+		return false;
 	case BATCHER_SUBSTITUTE:
 		break;
 	}
@@ -452,6 +459,7 @@ static void batch_make(struct batcher *batcher, struct batcher_thread *thread,
 		counters_add(&counters->images, 1);
 	else
 		fail_batch(work, error.text);
+	return r == 0;
 }
 
 /*
@@ -484,6 +492,7 @@ bool batcher_runnable(const struct batcher *batcher)
 uint32_t batcher_work(struct batcher *batcher, struct batcher_thread *thread, uint64_t *ret_begun)
 {
 	uint32_t size = size_of_claim(batcher, thread);
+	size += batcher->mixes ? size % 2 : 0; /* so that one thread makes both samples of a pair */
 	uint64_t first, begun = 0;
 	uint32_t units = batch_claim(batcher, size, &first);
 	while (units == 0) {
@@ -498,6 +507,7 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_thread *thread, ui
 
 	struct batcher_work *work = work_of(batcher, first);
 	struct sample_times times = {0};
+	struct mixing_sample pair[2];
 	uint32_t from = (uint32_t)(first % batcher->unit_span), made = 0;
 	for (uint32_t i = from; i < from + units && i < work->slice.count; i++, made++) {
 		if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
@@ -507,7 +517,10 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_thread *thread, ui
 					 from + units < work->slice.count ? from + units - i
 									  : work->slice.count - i,
 					 &times);
-		batch_make(batcher, thread, work, first - from + i, &times);
+		pair[i % 2].made = batch_make(batcher, thread, work, first - from + i, &times);
+		pair[i % 2].label = thread->label;
+		if (batcher->mixes && (i % 2 == 1 || i + 1 == work->slice.count))
+			mixing_finish(batcher, work, i - i % 2, pair, 1 + i % 2, &times);
 	}
 	if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 		return units;

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "format/augment/pipeline.h"
+#include "format/base/system/cpu.h"
 #include "loaderd/batch/thread_clock.h"
 #include "loaderd/batch/values.h"
 #include "loaderd/io/dataset.h"
@@ -94,6 +95,7 @@ struct batcher_thread {
 	uint64_t kept_unit;
 	uint32_t kept_count;
 	struct thread_clock clock;
+	int32_t label;         /* of the sample made last */
 	bool alone;            /* no other feed is in the pool */
 	bool ahead;            /* the scratch holds samples decoded ahead (sample.h) */
 	uint64_t ahead_faults; /* dataset->guard.faults before they were decoded */
@@ -109,7 +111,9 @@ struct batcher_work {
 	struct pipeline_size bucket; /* of the samples; 0 x 0 without buckets */
 	struct pipeline_shape shapes[PIPELINE_VIEWS_MAX]; /* of the views' finished images */
 	struct ring_slot *slot;
-	uint8_t *flags;                                     /* of the slot's section */
+	uint8_t *flags;         /* of the slot's section */
+	struct mix_blend blend; /* if the pipeline mixes: of each sample with its neighbour */
+	float weight;           /* of a blended sample's own label */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint32_t done; /* units finished */
 	_Atomic uint32_t bad;
 	_Atomic bool failed; /* set by the first thread that fails, which then writes `failure` */
@@ -124,6 +128,8 @@ struct batcher {
 	struct io *io;
 	struct wants *wants; /* of a wanted feed, else NULL */
 	uint64_t unit_span;  /* units per batch, equal to order.batch_size */
+	enum cpu_isa isa;    /* for mix_images() */
+	bool mixes;          /* samples are blended in pairs, or get targets: mixing.h */
 
 	/* the next unclaimed unit */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t claim;

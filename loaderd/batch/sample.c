@@ -3,6 +3,7 @@
 #include "format/base/random.h"
 #include "format/base/system/ticks.h"
 #include "format/join.h"
+#include "loaderd/batch/mixing.h"
 #include "loaderd/crash_marker.h"
 #include "loaderd/order/sampler.h"
 
@@ -91,6 +92,8 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 		r = values_put(values, &origin, &batcher->ring.layout, work->slot, i, &flags,
 			       error);
 	}
+	thread->label = sample.label;
+	r = r ?: mixing_check_label(batcher, &sample, error);
 	if (r == 0)
 		work->flags[i] = flags;
 	return r;

@@ -630,6 +630,8 @@ static int put_value(const struct value_table *values, uint32_t v,
 		memcpy(cell, &origin->sample->index, sizeof(origin->sample->index));
 		return 0;
 	case VALUE_FLAGS:
+	case VALUE_TARGET:
+	case VALUE_SHARE:
 		return 0; /* the caller writes them */
 	case VALUE_ORIGINAL_SIZE:
 	case VALUE_CROP_TOP_LEFT:

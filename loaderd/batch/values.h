@@ -26,6 +26,8 @@ enum value_source {
 	/* derived_values.h: */
 	VALUE_ORIGINAL_SIZE, /* height and width of the stored image, upright */
 	VALUE_CROP_TOP_LEFT, /* pipeline_crop_top_left() */
+	VALUE_TARGET,   /* of dense targets a weight of each class, else two labels: mixing.h */
+	VALUE_SHARE,    /* the weight of the first of two labels */
 };
 
 struct value {
@@ -82,12 +84,19 @@ struct value_table {
 	/* version 1, if a value does not fit: true fails the feed, false truncates the value */
 	bool whole;
 	bool pictures; /* there is a VALUE_PICTURE */
+	/*
+	 * Section of a VALUE_TARGET, the last, or if a VALUE_SHARE follows, the last but one; 0
+	 * without targets.
+	 */
+	uint32_t target;
+	uint32_t classes; /* weights of a dense target; 0 if targets are two labels */
 	/* Boxes of which the pipeline may drop rows, delivered themselves or not: VALUE_FIELD. */
 	uint32_t box_count;
 	struct value boxes[RING_SECTIONS_MAX];
 	struct value values[RING_SECTIONS_MAX];
-	/* Names of the first values for which the schema has none. */
+	/* Names of the first values, and of targets, for which the schema has none. */
 	char own_names[RING_FIRST_FIELD][VALUE_OWN_NAME_SIZE];
+	char target_names[2][VALUE_OWN_NAME_SIZE];
 };
 
 /* The sample whose values are copied. */

@@ -82,6 +82,13 @@ int order_init(struct order *order)
 	return 0;
 }
 
+uint64_t order_step(const struct order *order, uint64_t epoch, uint64_t batch)
+{
+	/* Also the last batches of which this rank gets nothing. */
+	uint64_t batches = full_batches(order) + (order->last_short ? tail_count(order) : 0);
+	return epoch * batches + batch + 1;
+}
+
 void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint64_t number)
 {
 	memset(epoch, 0, sizeof(*epoch));

@@ -82,6 +82,11 @@ void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint
 struct order_item order_at(const struct order_epoch *epoch, uint64_t position);
 /* Returns the seed for the transforms of a copy. Copy 0 uses `seed` itself. */
 uint64_t order_copy_seed(uint64_t seed, uint32_t copy);
+/*
+ * Returns the number, from 1, of the training step that takes a batch if each takes one of every
+ * epoch from 0 on; the same for all ranks.
+ */
+uint64_t order_step(const struct order *order, uint64_t epoch, uint64_t batch);
 /* Computes the range of a batch; batch < order->batches. */
 void order_batch(const struct order *order, uint64_t batch, struct order_batch *ret_batch);
 

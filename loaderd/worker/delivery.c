@@ -3,6 +3,7 @@
 #include "format/base/schema.h"
 #include "format/join.h"
 #include "loaderd/batch/derived_values.h"
+#include "loaderd/worker/delivery_internal.h"
 #include "loaderd/worker/subscription.h"
 #include "proto/framing.h"
 
@@ -394,9 +395,7 @@ static int set_boxes(const Loaderd__OpenFeed *request, const struct config *conf
 	return 0;
 }
 
-/* Adds a value to the table. Fails if that is full. */
-static int append_value(struct value_table *values, const struct value *value,
-			struct refusal *refusal)
+int delivery_append(struct value_table *values, const struct value *value, struct refusal *refusal)
 {
 	if (values->count == RING_SECTIONS_MAX)
 		return refuse_request(refusal, EDQUOT, "values",
@@ -426,11 +425,10 @@ static int add_value_of(const Loaderd__OpenFeed *request, const struct config *c
 	r = r ?: set_frame(pipeline, schema, number, &value, refusal);
 	set_named(pipeline, from, &value);
 	r = r ?: set_boxes(request, config, options, schema, number, values, &value, refusal);
-	return r ?: append_value(values, &value, refusal);
+	return r ?: delivery_append(values, &value, refusal);
 }
 
-/* Returns true if each view has the value for itself: what is in a frame, or goes with boxes. */
-static bool is_of_views(const struct schema *schema, unsigned number)
+bool delivery_is_of_views(const struct schema *schema, unsigned number)
 {
 	int rows = schema_rows(schema, number);
 	return schema_frame(schema, number) >= 0 ||
@@ -442,7 +440,7 @@ static int add_derived(struct value_table *values, struct value *value, struct r
 	uint32_t views = derived_value_is_of_views(value->source) ? values->view_count : 1;
 	int r = 0;
 	for (value->view = 0; r == 0 && value->view < views; value->view++)
-		r = append_value(values, value, refusal);
+		r = delivery_append(values, value, refusal);
 	return r;
 }
 
@@ -467,7 +465,7 @@ static int add_value(const Loaderd__OpenFeed *request, const struct config *conf
 	default:
 		values->pictures = true;
 	}
-	uint32_t views = is_of_views(schema, (unsigned)found) ? values->view_count : 1;
+	uint32_t views = delivery_is_of_views(schema, (unsigned)found) ? values->view_count : 1;
 	for (uint32_t view = 0; r == 0 && view < views; view++)
 		r = add_value_of(request, config, options, schema, (unsigned)found, view, values,
 				 refusal);
@@ -501,6 +499,12 @@ static const char *unused_name(const struct schema *schema, const char *word,
 	return name;
 }
 
+const char *delivery_own_name(const struct schema *schema, const char *word,
+			      char name[VALUE_OWN_NAME_SIZE])
+{
+	return schema_find(schema, word) < 0 ? word : unused_name(schema, word, name);
+}
+
 static void name_first_values(const struct schema *schema, struct value_table *values)
 {
 	for (uint32_t i = 0; i < RING_FLAGS; i++) {
@@ -510,9 +514,7 @@ static void name_first_values(const struct schema *schema, struct value_table *v
 								  values->own_names[i]);
 	}
 	values->values[RING_FLAGS].name =
-		schema_find(schema, "flags") < 0
-			? "flags"
-			: unused_name(schema, "flags", values->own_names[RING_FLAGS]);
+		delivery_own_name(schema, "flags", values->own_names[RING_FLAGS]);
 }
 
 /* Returns the bit of the first image among the values that a pipeline names. */
@@ -543,7 +545,7 @@ static int choose_values(const Loaderd__OpenFeed *request, const struct config *
 		image.view = view;
 		image.dims = 3;
 		image.named = values->views[view].image_named;
-		int r = append_value(values, &image, refusal);
+		int r = delivery_append(values, &image, refusal);
 		if (r < 0)
 			return r;
 	}
@@ -630,7 +632,7 @@ static bool is_name_of_view(const struct schema *schema, const char *view)
 	char name[PIPELINE_NAME_MAX + sizeof(".") + SCHEMA_NAME_MAX];
 	for (unsigned i = 0; i < schema->count; i++) {
 		snprintf(name, sizeof(name), "%s.%s", view, schema->values[i].name);
-		if (is_of_views(schema, i) && schema_find(schema, name) >= 0)
+		if (delivery_is_of_views(schema, i) && schema_find(schema, name) >= 0)
 			return true;
 	}
 	return false;
@@ -689,6 +691,7 @@ int delivery_choose(const Loaderd__OpenFeed *request, const struct config *confi
 		    ?: request->version > PROTO_VERSION_OLDEST
 		       ? choose_values(request, config, options, values, refusal)
 		       : choose_fields(request, config, options, values, refusal);
+	r = r ?: targets_choose(request, config, options, refusal);
 	r = r ?: check_view_names(schema, values, refusal);
 	for (uint32_t i = 0; r == 0 && i < values->view_count; i++) {
 		const struct pipeline *pipeline = values->views[i].made.pipeline;
@@ -748,7 +751,7 @@ static const char *view_name(const struct value_table *values, const struct sche
 {
 	int found = value->name ? schema_find(schema, value->name) : -1;
 	bool viewed = value->source == VALUE_IMAGE || derived_value_is_of_views(value->source) ||
-		      (found >= 0 && is_of_views(schema, (unsigned)found));
+		      (found >= 0 && delivery_is_of_views(schema, (unsigned)found));
 	return viewed ? values->views[value->view].made.name : "";
 }
 
@@ -777,7 +780,7 @@ void delivery_explain_size(const struct batcher_options *options, uint64_t most,
 }
 
 int delivery_announce(const struct batcher_options *options, Loaderd__Section ***ret_sections,
-		      size_t *ret_count)
+		      size_t *ret_count, uint32_t *ret_targets)
 {
 	const struct schema *schema = packimg_schema(options->dataset->image);
 	enum { LINE_MAX_SIZE = 512 };
@@ -788,7 +791,7 @@ int delivery_announce(const struct batcher_options *options, Loaderd__Section **
 	} * block;
 	const struct value_table *values = &options->values;
 	*ret_sections = NULL;
-	*ret_count = 0;
+	*ret_count = *ret_targets = 0;
 	if (values->version != RING_VERSION_2)
 		return 0;
 	block = malloc(sizeof(*block));
@@ -806,6 +809,12 @@ int delivery_announce(const struct batcher_options *options, Loaderd__Section **
 		section->view_name = (char *)view_name(values, schema, value);
 		if (first < RING_FLAGS)
 			section->role = first_values[first].role;
+		if (value->source == VALUE_TARGET || value->source == VALUE_SHARE) {
+			section->role = SCHEMA_VALUE;
+			targets_print(value, block->lines[i], LINE_MAX_SIZE);
+			section->schema = block->lines[i];
+			continue;
+		}
 		if (found < 0)
 			continue;
 		section->role = schema->values[found].role;
@@ -814,5 +823,6 @@ int delivery_announce(const struct batcher_options *options, Loaderd__Section **
 	}
 	*ret_sections = block->list;
 	*ret_count = values->count;
+	*ret_targets = targets_count(values);
 	return 0;
 }

@@ -28,8 +28,8 @@ int delivery_choose(const Loaderd__OpenFeed *request, const struct config *confi
 void delivery_explain_size(const struct batcher_options *options, uint64_t most,
 			   struct refusal *refusal);
 /*
- * Announces the sections of a ring of version 2. The caller frees *ret_sections, one block, with
- * free(). Sets no sections for version 1. Returns -ENOMEM.
+ * Announces the sections of a ring of version 2, and how many of the last are targets. The caller
+ * frees *ret_sections, one block, with free(). Sets no sections for version 1. Returns -ENOMEM.
  */
 int delivery_announce(const struct batcher_options *options, Loaderd__Section ***ret_sections,
-		      size_t *ret_count);
+		      size_t *ret_count, uint32_t *ret_targets);

@@ -479,7 +479,7 @@ static void announce_feed(struct session *session, const struct subscription *fe
 		 : feed->dataset->mapped                   ? "mmap"
 							   : "pread",
 		 opened.writable ? ", ring writable" : "", feed->pipeline);
-	if (delivery_announce(&feed->options, &sections, &opened.n_sections) < 0 ||
+	if (delivery_announce(&feed->options, &sections, &opened.n_sections, &opened.targets) < 0 ||
 	    announce_parts(feed, request, &opened, &parts) < 0) {
 		free(sections);
 		session_close(session, "out of memory");

@@ -283,6 +283,13 @@ struct feed_info {
 	 * contents of the parts, seed and shuffling
 	 */
 	uint64_t order_hash;
+	/*
+	 * of these sections, the last so many are targets: 1 for a weight of each class, "target",
+	 * 2 for two labels and the weight of the first, "target" and "share"; 0 if the pipeline
+	 * makes none
+	 */
+	uint32_t target_count;
+	uint32_t reserved;
 };
 
 /* A part as the daemon has opened it. */
@@ -435,7 +442,8 @@ int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t
  * what all batches have in common. Section 0 has the images, 1 the labels, 2 the sample numbers, 3
  * the flags; feed_options.values follow, in that order and without those. With views, these are
  * those of the first copy; the images of the other copies come next, then of each value its
- * sections by copy. -EINVAL if there is no such section, or the batch is not held.
+ * sections by copy. Targets are the last: feed_info.target_count. -EINVAL if there is no such
+ * section, or the batch is not held.
  */
 int feed_section(const struct feed *feed, const struct feed_batch *batch, uint32_t section,
 		 struct feed_section *ret_section);

@@ -113,6 +113,7 @@ struct feed {
 	/* ring version 2: what FeedOpened says of each section; never changes */
 	struct section_facts *sections;
 	uint32_t section_count;
+	uint32_t target_count;               /* of them, the last so many are targets */
 	struct ring_geometry section_layout; /* of the first ring; all have the same sections */
 	char error[FEED_ERROR_MAX];
 };

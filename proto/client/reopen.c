@@ -321,6 +321,7 @@ static int take_over_connection(struct feed *feed, struct feed *fresh)
 	fresh->ring = (struct ring_consumer){0};
 	uint64_t reconnects = feed->info.reconnects + 1;
 	fresh->info.section_count = feed->section_count;
+	fresh->info.target_count = feed->target_count;
 	feed->info = fresh->info;
 	feed->info.reconnects = reconnects;
 	describe_reconnect(feed);

@@ -8,6 +8,7 @@
 enum {
 	NAME_SIZE_MAX = 63,    /* bytes, as in a schema */
 	SCHEMA_SIZE_MAX = 512, /* bytes of a line */
+	TARGETS_MAX = 2,       /* sections of targets */
 };
 
 /* Size in the first release, for callers that leave size at 0. */
@@ -78,20 +79,36 @@ static bool is_asked_for(const struct feed_options *options, const char *name)
 	return false;
 }
 
-/* Every value that was asked for comes, and none that was not; but each view has an image. */
+/*
+ * Every value that was asked for comes, and none that was not; but views have images, and mixed
+ * batches targets.
+ */
 static int check_values(const struct feed *feed, const struct feed_options *options, char *error)
 {
 	for (uint32_t i = 0; i < options->value_count; i++)
 		if (find_section(feed, options->values[i], 0) < 0)
 			return daemon_error(&feed->connection, error, -EPROTO,
 					    "does not deliver the value %s.", options->values[i]);
-	for (uint32_t i = RING_FIRST_FIELD; i < feed->section_count; i++) {
+	for (uint32_t i = RING_FIRST_FIELD; i < feed->section_count - feed->target_count; i++) {
 		const struct section_facts *facts = &feed->sections[i];
 		bool is_image = facts->view > 0 && facts->role == FEED_ROLE_IMAGE &&
 				strcmp(facts->name, feed->sections[RING_IMAGES].name) == 0;
 		if (!is_image && !is_asked_for(options, facts->name))
 			return refuse_sections(feed, error, "there are more than were asked for");
 	}
+	return 0;
+}
+
+/* Targets are a weight of each class, or two labels and a share. */
+static int take_targets(struct feed *feed, uint32_t count, char *error)
+{
+	if (count > TARGETS_MAX || count > feed->section_count - RING_FIRST_FIELD)
+		return refuse_sections(feed, error, "there are more targets than can be");
+	for (uint32_t i = feed->section_count - count; i < feed->section_count; i++)
+		if (feed->sections[i].role != FEED_ROLE_VALUE ||
+		    feed->section_layout.sections[i].kind != RING_DENSE)
+			return refuse_sections(feed, error, "a target is no number");
+	feed->target_count = count;
 	return 0;
 }
 
@@ -111,15 +128,17 @@ int sections_init(struct feed *feed, const struct feed_options *options,
 	feed->sections = calloc(layout->section_count, sizeof(*feed->sections));
 	if (!feed->sections)
 		return error_set(error, -ENOMEM, "Out of memory.");
+	int r;
 	for (uint32_t i = 0; i < layout->section_count; i++) {
-		int r = take_facts(feed, opened->sections[i], error);
+		r = take_facts(feed, opened->sections[i], error);
 		if (r < 0)
 			return r;
 		if (i < RING_FIRST_FIELD && feed->sections[i].role != roles[i])
 			return refuse_sections(
 				feed, error, "image, label, sample number and flags are not first");
 	}
-	return check_values(feed, options, error);
+	r = take_targets(feed, opened->targets, error);
+	return r < 0 ? r : check_values(feed, options, error);
 }
 
 void sections_deinit(struct feed *feed)
@@ -136,7 +155,7 @@ bool sections_equal(const struct feed *a, const struct feed *b)
 {
 	if (a->section_count == 0 || b->section_count == 0)
 		return true;
-	if (a->section_count != b->section_count)
+	if (a->section_count != b->section_count || a->target_count != b->target_count)
 		return false;
 	for (uint32_t i = 0; i < a->section_count; i++)
 		if (strcmp(a->sections[i].name, b->sections[i].name) != 0 ||

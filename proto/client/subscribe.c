@@ -131,6 +131,7 @@ static int subscribe_as(struct feed *feed, const struct feed_options *options, u
 	open.repeats = options->repeats > 1 ? options->repeats : 0;
 	open.wanted = options->wanted != 0;
 	open.views = true;
+	open.targets = true;
 	open.name = (char *)(options->name ? options->name : "");
 	open.writable = options->writable == FEED_WRITABLE;
 	if (feed->order)
@@ -342,6 +343,7 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 	if (r < 0)
 		return r;
 	feed->info.section_count = feed->section_count;
+	feed->info.target_count = feed->target_count;
 	feed->info.slots = feed->ring.layout.slots;
 	feed->info.batch_size = feed->ring.layout.batch_size_max;
 	feed->info.memory = feed->ring.header;

@@ -21,7 +21,7 @@ static void check(bool holds)
 }
 
 /* Sets the layout of a ring with these values; the client has already checked it. */
-static void lay_out(struct ring_geometry *layout, uint32_t value_count)
+static void lay_out(struct ring_geometry *layout, uint32_t value_count, uint32_t target_count)
 {
 	struct ring_geometry geometry;
 
@@ -29,6 +29,8 @@ static void lay_out(struct ring_geometry *layout, uint32_t value_count)
 	ring_geometry_upgrade(&geometry, RING_U8);
 	for (uint32_t i = 0; i < value_count; i++)
 		ring_geometry_ragged(&geometry, RING_F32, 1, 16, 5);
+	for (uint32_t i = 0; i < target_count; i++)
+		ring_geometry_dense(&geometry, RING_F32, 1, 7);
 	check(ring_lay_out(&geometry, layout) == 0);
 }
 
@@ -46,7 +48,8 @@ static void check_sections(struct feed *feed, uint32_t value_count)
 		for (const char *at = section.name; *at; at++)
 			check((unsigned char)*at >= ' ' && *at != '\x7f');
 	}
-	check(feed->section_count == RING_FIRST_FIELD + value_count);
+	check(feed->section_count == RING_FIRST_FIELD + value_count + feed->target_count);
+	check(feed->target_count <= 2);
 	for (uint32_t i = 0; i < value_count; i++)
 		check(feed_section_find(feed, values[i]) >= RING_FIRST_FIELD);
 }
@@ -68,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	feed_options_init(&options);
 	options.values = values;
 	options.value_count = data[0] % (VALUES + 1);
-	lay_out(&feed->ring.layout, options.value_count);
+	lay_out(&feed->ring.layout, options.value_count, data[0] / (VALUES + 1) % 4);
 	/* any fd: a negative one would mean that the feed was closed after fork() */
 	feed->connection.fd = 0;
 	if (sections_init(feed, &options, opened, error) == 0)

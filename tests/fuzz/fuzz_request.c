@@ -106,12 +106,15 @@ static const char *const pipelines[] = {
 	"resize(300)",
 	"resize(20, interpolation=bicubic) center_crop(16)",
 };
-/* Bytes from VIEWS_FIRST on choose one of these. */
+/* Bytes from VIEWS_FIRST on choose one of these, of views and of mixed batches. */
 static const char *const view_pipelines[] = {
 	"hflip view a(2) { random_resized_crop(16) vflip } view b(3) { random_resized_crop(5) }",
 	"view a { resize(8@0;16@1) } view b(9) { resize(3x2, chroma=fast) } view c { resize(40) }",
 	"view a(16) { random_crop(16, padding=9) }",
 	"normalize(dataset) view a { } view b { resize(9x8) random_affine(30) }",
+	"random_resized_crop(12) to(bf16) mixup(0.4) cutmix targets(num_classes=5, "
+	"label_smoothing=0.1)",
+	"resize(16x16) layout(nchw) cutmix targets(pairs)",
 };
 enum {
 	PIPELINES = sizeof(pipelines) / sizeof(*pipelines),
@@ -383,7 +386,7 @@ static void open_feed(struct client *client, struct script *script)
 	open.pipeline =
 		(char *)(pipeline < VIEWS_FIRST ? pipelines[pipeline % PIPELINES]
 						: view_pipelines[pipeline % VIEW_PIPELINES]);
-	open.views = true;
+	open.views = open.targets = true;
 	open.shuffle = how & OPEN_SHUFFLE;
 	open.last =
 		how & OPEN_SHORT ? LOADERD__LAST_BATCH__LAST_SHORT : LOADERD__LAST_BATCH__LAST_DROP;
@@ -637,16 +640,22 @@ static void play(struct script script)
 	playing = false;
 }
 
-/* Default script for inputs without one: a regular client with five pipelines, two of views. */
+/*
+ * Default script for inputs without one: a regular client with seven pipelines, two of views and
+ * two of mixed batches.
+ */
 static const uint8_t ordinary[] = {
-	DESCRIBE, OPEN,    1,    0x01, 1,    0,       0,      0,       0,    0,    0x0f, 0,
-	WORK,     9,       TAKE, 3,    WORK, 9,       STATUS, HANG_UP, OPEN, 4,    0x42, 2,
-	2,        1,       0,    3,    0,    0x0f,    3,      WORK,    9,    TAKE, 3,    WORK,
-	9,        HANG_UP, OPEN, 17,   0x00, 0,       3,      0,       1,    0,    0,    0,
-	0,        WORK,    9,    TAKE, 9,    HANG_UP, OPEN,   0xf0,    0x01, 2,    3,    0,
-	0,        2,       0,    0,    0x80, WORK,    30,     TAKE,    2,    WORK, 30,   TAKE,
-	9,        HANG_UP, OPEN, 0xf1, 0x42, 1,       3,      0,       0,    2,    0,    0x10,
-	0x80,     WORK,    30,   TAKE, 9,    HANG_UP,
+	DESCRIBE, OPEN,    1,    0x01, 1,    0,       0,      0,       0,    0,       0x0f, 0,
+	WORK,     9,       TAKE, 3,    WORK, 9,       STATUS, HANG_UP, OPEN, 4,       0x42, 2,
+	2,        1,       0,    3,    0,    0x0f,    3,      WORK,    9,    TAKE,    3,    WORK,
+	9,        HANG_UP, OPEN, 17,   0x00, 0,       3,      0,       1,    0,       0,    0,
+	0,        WORK,    9,    TAKE, 9,    HANG_UP, OPEN,   0xf0,    0x01, 2,       3,    0,
+	0,        2,       0,    0,    0x80, WORK,    30,     TAKE,    2,    WORK,    30,   TAKE,
+	9,        HANG_UP, OPEN, 0xf1, 0x42, 1,       3,      0,       0,    2,       0,    0x10,
+	0x80,     WORK,    30,   TAKE, 9,    HANG_UP, OPEN,   0xf4,    0x01, 3,       3,    0,
+	0,        2,       0,    0,    0x80, WORK,    30,     TAKE,    9,    HANG_UP, OPEN, 0xf5,
+	0x42,     3,       3,    0,    0,    2,       0,      0,       0x80, WORK,    30,   TAKE,
+	9,        HANG_UP,
 };
 
 static size_t script_size(const uint8_t *data, size_t size)

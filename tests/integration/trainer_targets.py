@@ -372,6 +372,7 @@ class Targets(unittest.TestCase):
             ([*LABELS, "data.augment=device"], ["set data.augment=daemon"]),
             ([*LABELS, "schedule.metric=top1"], ["set schedule.metric=score"]),
             (["data.pipeline=view a(2) { resize(8x8) }"], ["data.pipeline", "view a", "without views"]),
+            (["data.pipeline=resize(8x8) mixup"], ["data.pipeline: mixup, cutmix and targets", "set train.mixup"]),
             ([*LABELS, "log.mlperf=yes"], ["set log.mlperf=no"]),
             ([*LABELS, "train.class_weights=1,2"], ["train.class_weights has 2 numbers, but there are 3 classes"]),
         ):

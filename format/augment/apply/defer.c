@@ -67,6 +67,10 @@ int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error)
 					     "bucket_resize gives batches different sizes, and "
 					     "transforms can be deferred only where all have one: "
 					     "ask for finished samples");
+	if (pipeline->batch.position >= 0)
+		return pipeline_fail(error, -EINVAL, pipeline->batch.position,
+				     "mixup, cutmix and targets leave nothing to the client, since "
+				     "they come last: leave them out");
 	if (pipeline->element != PIPELINE_U8 || pipeline->layout != PIPELINE_NHWC)
 		return pipeline_fail(error, -EINVAL, -1,
 				     "transforms can be deferred only where bytes are delivered, "

@@ -481,7 +481,8 @@ static int check_iou_crop(struct parser *parser, const struct rule *rule,
 /* Returns true if the transform may act on single values. */
 static bool takes_names(enum transform_kind kind)
 {
-	if (kind == TRANSFORM_ROTATION || kind == TRANSFORM_AFFINE)
+	if (kind == TRANSFORM_ROTATION || kind == TRANSFORM_AFFINE ||
+	    kind >= TRANSFORM_VALUES_COUNT)
 		return false;
 	return (kind >= TRANSFORM_GEOMETRY_COUNT && kind < TRANSFORM_RAND_AUGMENT) ||
 	       kind == TRANSFORM_TO || kind >= TRANSFORM_FORM_COUNT;
@@ -491,7 +492,7 @@ static bool takes_names(enum transform_kind kind)
 static int check_names(struct parser *parser, const struct rule *rule,
 		       const struct transform *transform, int names_at)
 {
-	bool needs = rule->kind >= TRANSFORM_FORM_COUNT;
+	bool needs = rule->kind >= TRANSFORM_FORM_COUNT && rule->kind < TRANSFORM_VALUES_COUNT;
 
 	if (rule->kind == TRANSFORM_IOU_CROP)
 		return check_iou_crop(parser, rule, transform, names_at);
@@ -505,7 +506,8 @@ static int check_names(struct parser *parser, const struct rule *rule,
 			    rule->name,
 			    rule->kind < TRANSFORM_RAND_AUGMENT
 				    ? "all values of a sample, so that they stay together"
-				    : "all images of a sample");
+			    : rule->kind < TRANSFORM_VALUES_COUNT ? "all images of a sample"
+								  : "whole batches");
 	return 0;
 }
 
@@ -593,6 +595,13 @@ static int parse_transform(struct parser *parser)
 		if (rule->parameters[i].required && values[i].position < 0)
 			return fail(parser, position, "%s needs its argument %s", name,
 				    rule->parameters[i].key);
+	if (rule->kind >= TRANSFORM_VALUES_COUNT) {
+		r = grammar_set(&(struct call){rule, values, parser->error}, &transform);
+		return r < 0 ? r : parser_batch_step(parser, rule, &transform);
+	}
+	r = parser_check_last(parser, rule, position);
+	if (r < 0)
+		return r;
 	if (rule->kind >= TRANSFORM_FORM_COUNT) {
 		r = grammar_set(&(struct call){rule, values, parser->error}, &transform);
 		return r < 0 ? r : set_values(parser, rule, &transform);
@@ -677,5 +686,8 @@ int grammar_parse(const char *text, struct pipeline *pipeline, struct pipeline_e
 	int r = parser_steps(&parser, 0);
 	if (r < 0)
 		return r;
-	return text[parser.at] ? parser_views(&parser) : parser_check_format(&parser);
+	if (text[parser.at])
+		return parser_views(&parser);
+	r = parser_check_format(&parser);
+	return r < 0 ? r : parser_check_batch(&parser);
 }

@@ -55,6 +55,9 @@ static const struct {
 	{"trivialaugment", "trivial_augment_wide"},
 	{"taw", "trivial_augment_wide"},
 	{"autoaug", "auto_augment"},
+	{"randommixup", "mixup"},
+	{"randomcutmix", "cutmix"},
+	{"softtargets", "targets"},
 };
 
 /* Transform names for an error message, each followed by ", ": as many as fit. */

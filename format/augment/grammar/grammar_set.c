@@ -172,6 +172,8 @@ const struct rule grammar_rules[] = {
 	{name, TRANSFORM_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE},
 #define VALUES(constant, name, text, ...)                                                          \
 	{name, TRANSFORM_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE},
+#define BATCHES(constant, name, text, ...)                                                         \
+	{name, TRANSFORM_##constant, {__VA_ARGS__}, NULL, EFFECT_NONE},
 #define EFFECT(constant, how, where, name, text, p, ...)                                           \
 	{name,                                                                                     \
 	 TRANSFORM_EFFECT,                                                                         \
@@ -180,8 +182,9 @@ const struct rule grammar_rules[] = {
 	 EFFECT_##constant},
 	TRANSFORMS_OF_GEOMETRY(GEOMETRY) TRANSFORMS_OF_BOXES(BOXES)
 		TRANSFORMS_OF_PIXELS(PIXELS, EFFECT_TRANSFORMS(EFFECT)) TRANSFORMS_OF_FORM(FORM)
-			TRANSFORMS_OF_VALUES(VALUES)
+			TRANSFORMS_OF_VALUES(VALUES) TRANSFORMS_OF_BATCHES(BATCHES)
 #undef EFFECT
+#undef BATCHES
 #undef VALUES
 #undef FORM
 #undef PIXELS

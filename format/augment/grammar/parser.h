@@ -56,5 +56,14 @@ bool parser_view_comes(const struct parser *parser);
 int parser_steps(struct parser *parser, char end);
 /* Checks the format of finished samples, once all steps that set it are parsed. */
 int parser_check_format(struct parser *parser);
+/* Stores a step for batches. Fails within a view, or if it is given twice. */
+int parser_batch_step(struct parser *parser, const struct rule *rule,
+		      const struct transform *transform);
+/* Fails if a step for batches precedes this step, whose name is at `position`. */
+int parser_check_last(struct parser *parser, const struct rule *rule, int position);
+/* Fails because the pipeline has a step for batches, at `position`, and views. */
+int parser_fail_views(struct parser *parser, int position);
+/* Checks and completes the steps for batches. */
+int parser_check_batch(struct parser *parser);
 /* Parses the views at the end of the text. */
 int parser_views(struct parser *parser);

@@ -42,6 +42,9 @@
 #define PARAM_BINS                                                                                 \
 	{"num_magnitude_bins", VALUE_WHOLE, 2, 1000, .otherwise = {31}, INTO(policy.bins)}
 #define PARAM_DEGREES  {"degrees", VALUE_SPREAD, -360, 360, .required = true}
+#define PARAM_ALPHA    {"alpha", VALUE_NUMBER, 0.001, 100, .otherwise = {1}, INTO(batch.alpha)}
+#define PARAM_P_OF_BATCH                                                                           \
+	{"p", VALUE_NUMBER, 0, 1, INTO(probability), .given = AT(batch.chance)}
 #define PARAM_VALUE    {"value", VALUE_COLOUR, -1e6, 1e6, .words = "random", .word = AT(noise)}
 
 /*
@@ -226,4 +229,25 @@
 	  "Sets whether resizes take a raster's nearest pixel or compute between pixels, "         \
 	  "antialiased.",                                                                          \
 	  {"filter", VALUE_WORD, .words = "nearest|bilinear", .required = true, INTO(between)})
+
+/*
+ * Steps for whole batches, which come last, each at most once: constant, name, what it does in one
+ * sentence, parameters. They change no single image (batch_steps.c).
+ */
+#define TRANSFORMS_OF_BATCHES(X)                                                                   \
+	X(MIXUP, "mixup",                                                                          \
+	  "Blends each image of a batch with its neighbour, by a share drawn from Beta(alpha, "    \
+	  "alpha), and the targets with it.",                                                      \
+	  PARAM_ALPHA, PARAM_P_OF_BATCH)                                                           \
+	X(CUTMIX, "cutmix",                                                                        \
+	  "Exchanges a box of each image of a batch with its neighbour, whose share of the area "  \
+	  "is drawn from Beta(alpha, alpha), and blends the targets by it.",                       \
+	  PARAM_ALPHA, PARAM_P_OF_BATCH)                                                           \
+	X(TARGETS, "targets",                                                                      \
+	  "Delivers targets of this form: a weight of each class, or two labels and the share of " \
+	  "the first.",                                                                            \
+	  {"form", VALUE_WORD, .words = "dense|pairs", INTO(batch.pairs)},                         \
+	  {"label_smoothing", VALUE_NUMBER, 0, 0.999, INTO(batch.smoothing)},                      \
+	  {"num_classes", VALUE_WHOLE, 1, PIPELINE_CLASSES_MAX, INTO(batch.classes),               \
+	   .given = AT(batch.counts)})
 /* clang-format on */

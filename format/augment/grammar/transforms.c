@@ -262,6 +262,8 @@ int pipeline_parse_views(const char *text, struct pipeline **ret_pipeline,
 	pipeline->element = PIPELINE_U8;
 	pipeline->layout = PIPELINE_NHWC;
 	pipeline->channels = 3;
+	pipeline->batch.position = -1;
+	pipeline->batch_p[0] = pipeline->batch_p[1] = -1;
 	int r = grammar_parse(text, pipeline, error);
 	if (r == 0)
 		r = finish_parsing(pipeline, error);
@@ -273,6 +275,20 @@ int pipeline_parse_views(const char *text, struct pipeline **ret_pipeline,
 	return 0;
 }
 
+/* Fails for what more than one picture of one sample needs. */
+static int check_single(const struct pipeline *pipeline, struct pipeline_error *error)
+{
+	if (pipeline->view_count > 0)
+		return pipeline_fail(error, -EINVAL, -1,
+				     "one finished picture of each sample is made here, and the "
+				     "pipeline has views: write one without them");
+	if (pipeline->batch.position >= 0)
+		return pipeline_fail(error, -EINVAL, pipeline->batch.position,
+				     "pictures of single samples are made here, and mixup, cutmix "
+				     "and targets are for batches: leave them out");
+	return 0;
+}
+
 int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error)
 {
 	struct pipeline *pipeline;
@@ -280,15 +296,22 @@ int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipe
 
 	if (r < 0)
 		return r;
-	if (pipeline->view_count > 0) {
-		r = pipeline_fail(error, -EINVAL, -1,
-				  "one finished picture of each sample is made here, and the "
-				  "pipeline has views: write one without them");
+	r = check_single(pipeline, error);
+	if (r < 0)
 		pipeline_free(pipeline);
-		return r;
-	}
-	*ret_pipeline = pipeline;
-	return 0;
+	else
+		*ret_pipeline = pipeline;
+	return r;
+}
+
+const struct pipeline_batch *pipeline_batch(const struct pipeline *pipeline)
+{
+	return &pipeline->batch;
+}
+
+bool pipeline_mixes(const struct pipeline *pipeline)
+{
+	return pipeline->batch.mix.mixup > 0 || pipeline->batch.mix.cutmix > 0;
 }
 
 const struct pipeline_value *pipeline_values(const struct pipeline *pipeline, unsigned *ret_count)

@@ -18,13 +18,15 @@ enum {
 
 enum transform_kind {
 #define KIND(constant, ...) TRANSFORM_##constant,
-	TRANSFORMS_OF_GEOMETRY(KIND) TRANSFORMS_OF_BOXES(KIND) TRANSFORMS_OF_PIXELS(
-		KIND, KIND(EFFECT)) TRANSFORMS_OF_FORM(KIND) TRANSFORMS_OF_VALUES(KIND)
+	TRANSFORMS_OF_GEOMETRY(KIND) TRANSFORMS_OF_BOXES(KIND) TRANSFORMS_OF_PIXELS(KIND,
+										    KIND(EFFECT))
+		TRANSFORMS_OF_FORM(KIND) TRANSFORMS_OF_VALUES(KIND) TRANSFORMS_OF_BATCHES(KIND)
 #undef KIND
-		TRANSFORM_GEOMETRY_COUNT = TRANSFORM_CLAMP_BOXES, /* geometry comes first */
-	TRANSFORM_BOXES_COUNT = TRANSFORM_COLOR_JITTER,           /* then steps for boxes */
-	TRANSFORM_PIXELS_COUNT = TRANSFORM_NORMALIZE,             /* format transforms */
-	TRANSFORM_FORM_COUNT = TRANSFORM_FILL, /* settings of named values come last */
+			TRANSFORM_GEOMETRY_COUNT = TRANSFORM_CLAMP_BOXES, /* geometry comes first */
+	TRANSFORM_BOXES_COUNT = TRANSFORM_COLOR_JITTER,                   /* then steps for boxes */
+	TRANSFORM_PIXELS_COUNT = TRANSFORM_NORMALIZE,                     /* format transforms */
+	TRANSFORM_FORM_COUNT = TRANSFORM_FILL,    /* settings of named values */
+	TRANSFORM_VALUES_COUNT = TRANSFORM_MIXUP, /* steps for batches come last */
 };
 
 /* Parameters of color_jitter and random_photometric_distort, in the order of the arguments. */
@@ -79,6 +81,16 @@ struct transform_warp {
 	bool filled; /* pixels from outside the image are the transform's fill; black if false */
 };
 
+/* Parameters of mixup, cutmix and targets. */
+struct transform_batch {
+	double alpha;
+	bool chance;      /* p is given */
+	uint8_t pairs;    /* targets: 1 for two labels and a share, 0 for a weight of each class */
+	double smoothing; /* targets */
+	unsigned classes; /* targets */
+	bool counts;      /* targets: classes is given */
+};
+
 struct transform {
 	enum transform_kind kind;
 	int position; /* byte offset in the text */
@@ -112,6 +124,7 @@ struct transform {
 	double sigma[2];
 	struct transform_warp warp;
 	struct transform_policy policy;
+	struct transform_batch batch;
 	/* random_erasing, cutout: fill with noise. */
 	bool noise;
 	/*
@@ -139,6 +152,9 @@ struct pipeline {
 	/* The client runs the transforms from delivered_transforms on: pipeline_defer(). */
 	bool defers;
 	unsigned delivered_transforms;
+	struct pipeline_batch batch;
+	/* probabilities of mixup and cutmix; below 0 if not given */
+	double batch_p[2];
 	/*
 	 * Its views, owned; the transforms above are then those that stand before the first one,
 	 * and no sample is made by them alone.

@@ -121,6 +121,8 @@ static int check_formats(struct parser *parser, int position)
 
 int parser_views(struct parser *parser)
 {
+	if (parser->pipeline->batch.position >= 0)
+		return parser_fail_views(parser, parser->pipeline->batch.position);
 	while (parser->text[parser->at]) {
 		int position = parser->at;
 

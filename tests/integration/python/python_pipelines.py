@@ -57,7 +57,7 @@ class Pipelines(unittest.TestCase):
 
     def open(self, step, text):
         values = ["mask"] if text.startswith("mask: ") else [_VALUES[step.name]] if step.name in _VALUES else []
-        with loaderd.Feed(self.typed if values else self.path, pipeline=f"resize(16x16) {text}", batch_size=1, values=values, daemon="private"):
+        with loaderd.Feed(self.typed if values else self.path, pipeline=f"resize(16x16) {text}", batch_size=2, values=values, daemon="private"):
             pass
 
     def test_defaults_are_taken(self):

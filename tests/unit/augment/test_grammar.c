@@ -381,6 +381,76 @@ TEST(rules_between_transforms)
 	pipeline_free(parse("resize(32x32) random_crop(64, padding=16)"));
 }
 
+static const struct pipeline_batch *parse_batch(const char *text)
+{
+	static struct pipeline_batch batch;
+	struct pipeline *pipeline = NULL;
+	struct pipeline_error error;
+
+	if (pipeline_parse_views(text, &pipeline, &error) < 0)
+		fail_msg("'%s': %s", text, error.text);
+	batch = *pipeline_batch(pipeline);
+	pipeline_free(pipeline);
+	return &batch;
+}
+
+TEST(steps_for_batches)
+{
+	const struct pipeline_batch *batch = parse_batch("hflip");
+
+	assert_int_equal(batch->position, -1);
+	assert_int_equal(batch->targets, PIPELINE_NO_TARGETS);
+	batch = parse_batch("resize(8x8) mixup(0.2)");
+	assert_int_equal(batch->position, 12);
+	assert_true(batch->mix.mixup == 0.2 && batch->mix.cutmix == 0);
+	assert_true(batch->mix.prob == 1 && batch->mix.switch_prob == 0);
+	assert_int_equal(batch->targets, PIPELINE_TARGETS_DENSE);
+	assert_int_equal(batch->classes, 0);
+	batch = parse_batch("cutmix targets(dense, label_smoothing=0.1, num_classes=7) mixup");
+	assert_true(batch->mix.mixup == 1 && batch->mix.cutmix == 1);
+	assert_true(batch->mix.prob == 1 && batch->mix.switch_prob == 0.5);
+	assert_true(batch->label_smoothing == 0.1);
+	assert_int_equal(batch->classes, 7);
+	batch = parse_batch("mixup(p=0.25) cutmix");
+	assert_true(batch->mix.prob == 1 && batch->mix.switch_prob == 0.75);
+	batch = parse_batch("mixup(p=0.25) cutmix(p=0.25)");
+	assert_true(batch->mix.prob == 0.5 && batch->mix.switch_prob == 0.5);
+	batch = parse_batch("mixup(p=0) targets(pairs)");
+	assert_true(batch->mix.prob == 0);
+	assert_int_equal(batch->targets, PIPELINE_TARGETS_PAIRS);
+}
+
+/* As expect_error(), for programs that make batches. */
+static void expect_batch_error(const char *text, int position, const char *words)
+{
+	struct pipeline *pipeline = NULL;
+	struct pipeline_error error = {.position = -2};
+	int r = pipeline_parse_views(text, &pipeline, &error);
+
+	if (r != -EINVAL || error.position != position || !strstr(error.text, words))
+		fail_msg("'%s': got %d at %d, \"%s\"; expected position %d, \"%s\"", text, r,
+			 error.position, error.text, position, words);
+}
+
+TEST(steps_for_batches_are_checked)
+{
+	expect_batch_error("mixup hflip", 6, "hflip must stand before mixup, cutmix and targets");
+	expect_batch_error("mixup to(f16)", 6, "to must stand before mixup");
+	expect_batch_error("mixup mask: fill(255)", 12, "fill must stand before mixup");
+	expect_batch_error("mixup mixup(0.5)", 6, "mixup is given twice");
+	expect_batch_error("targets targets(pairs)", 8, "targets is given twice");
+	expect_batch_error("image: mixup", 0, "mixup acts on whole batches");
+	expect_batch_error("mixup(0)", 6, "alpha is from 0.001 to 100");
+	expect_batch_error("mixup(p=0.75) cutmix(p=0.5)", 0, "0.75 and 0.5 may add up to 1");
+	expect_batch_error("targets(pairs, label_smoothing=0.1)", 0,
+			   "leave label_smoothing out, and smooth in the loss");
+	expect_batch_error("targets(pairs, num_classes=3)", 0, "leave num_classes out");
+	expect_batch_error("mixup view a { hflip }", 0, "leave them or the views out");
+	expect_batch_error("view a { hflip cutmix }", 15, "leave them or the views out");
+	expect_error("hflip mixup", -EINVAL, 6, "are for batches: leave them out");
+	expect_error("mix_up", -EINVAL, 0, "did you mean 'mixup'");
+}
+
 TEST(limits_hold)
 {
 	char text[PIPELINE_TEXT_MAX + 2];

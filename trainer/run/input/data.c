@@ -487,6 +487,19 @@ static int data_check_views(const struct feed *feed, char *error)
 	return -EINVAL;
 }
 
+/* Batches are mixed once: on the device, where targets are, too. */
+static int data_check_unmixed(const struct feed *feed, char *error)
+{
+	struct feed_info info = {.size = sizeof(info)};
+	if (feed_info(feed, &info) < 0 || info.target_count == 0)
+		return 0;
+	snprintf(error, DATA_ERROR_MAX,
+		 "pipeline: mixup, cutmix and targets are for other programs; leave them out, and "
+		 "set "
+		 "train.mixup, train.cutmix and train.label_smoothing, which draw the same");
+	return -EINVAL;
+}
+
 int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint64_t batch,
 	      struct feed **ret_feed, char *error)
 {
@@ -526,6 +539,8 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	int r = data_open_with_retries(data, &options, ret_feed, error);
 	if (r == 0)
 		r = data_check_views(*ret_feed, error);
+	if (r == 0)
+		r = data_check_unmixed(*ret_feed, error);
 	if (r == 0)
 		r = data_check_unchanged(data, part, *ret_feed, error);
 	if (r < 0) {
