@@ -243,12 +243,12 @@ static PyObject *stream_info(PyObject *self, PyObject *unused)
 {
 	struct feed_info info = {.size = sizeof(info)};
 	feed_info(((struct stream *)self)->feed, &info);
-	return Py_BuildValue("{sKsKsKsKsKsIsIsIsNsKsKsy#}", "epoch_samples",
+	return Py_BuildValue("{sKsKsKsKsKsIsIsIsIsNsKsKsy#}", "epoch_samples",
 			     (unsigned long long)info.epoch_samples, "order_hash",
 			     (unsigned long long)info.order_hash, "feed_id", info.feed_id,
 			     "samples", info.samples, "batches_per_epoch", info.batches_per_epoch,
 			     "classes", info.classes, "slots", info.slots, "batch_size",
-			     info.batch_size, "address", PyLong_FromVoidPtr((void *)info.memory),
+			     info.batch_size, "targets", info.target_count, "address", PyLong_FromVoidPtr((void *)info.memory),
 			     "bytes", (unsigned long long)info.memory_size, "reconnects",
 			     (unsigned long long)info.reconnects, "uuid", info.dataset_uuid,
 			     (Py_ssize_t)sizeof(info.dataset_uuid));

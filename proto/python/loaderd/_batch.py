@@ -40,7 +40,7 @@ class Tensors(NamedTuple):
     """Result of Batch.torch() and Batch.to()."""
 
     images: "Tensor"  #: with views, a list of tensors, one for each copy
-    labels: "Tensor"
+    labels: "Tensor"  #: of mixed batches the target, float32 [count, classes]
 
 
 def _array(section: "_feed.Array") -> "NDArray[Any]":
@@ -55,6 +55,10 @@ def _array(section: "_feed.Array") -> "NDArray[Any]":
 
 class Batch:
     """One batch: `images, labels = batch`, or by name: batch["images"], batch["labels"], batch["samples"], batch["flags"], batch[FIELD].
+
+    If the pipeline mixes batches, or has targets, then batch["target"] is a float32 array [count, classes], and in `images, target = batch`,
+    torch() and to() it takes the place of the labels. With targets(pairs), batch["target"] is int32 [count, 2], labels of the sample and of
+    its neighbour, batch["share"] float32 [count], the weight of the first, and labels keep their place.
 
     Images are views of shared memory: arrays and tensors made from `images`, torch() or buffer() keep that memory valid. It returns to
     the daemon when the batch and all of these have died; release(), or the end of a `with` block, counts as the death of the batch.
@@ -121,8 +125,13 @@ class Batch:
         return self.count
 
     def __iter__(self) -> "Iterator[NDArray[Any]]":
-        """Yields images and labels, so that `images, labels = batch` works."""
-        return iter((self.images, self.labels))
+        """Yields images and labels, or targets of classes, so that `images, labels = batch` works."""
+        return iter((self.images, self.labels if self._target is None else self.value(self._target)))
+
+    @property
+    def _target(self) -> Optional[str]:
+        """Name of the weights of classes, which take the place of labels."""
+        return self._source.targets[0] if len(self._source.targets) == 1 else None
 
     def keys(self) -> Tuple[str, ...]:
         """Names for batch[NAME]: images, labels, samples, flags, and the feed's values or fields."""
@@ -269,7 +278,7 @@ class Batch:
         """Returns a value by its name in the schema, in the form of tensors()."""
         numbers, role = self._source.sections.get(name, (len(_SECTIONS), 0))
         if isinstance(numbers, int) and numbers < 2:
-            return self.torch(layout)[numbers]
+            return self._label_tensor() if numbers else self.torch(layout)[0]
         if role == IMAGE_ROLE:
             self._shown = True
             slot = self._held()
@@ -282,7 +291,8 @@ class Batch:
         return as_tensor(value) if hasattr(value, "dtype") else value
 
     def torch(self, layout: str = "nchw") -> Tensors:
-        """Returns (images, labels) for PyTorch: images without a copy, with views as a list; labels as a copy in int64.
+        """Returns (images, labels) for PyTorch: images without a copy, with views as a list; labels as a copy in int64, or if the pipeline
+        mixes batches, the target as float32 [count, classes].
 
         layout "nchw" views images stored as nhwc as [count, channels, height, width] in channels_last memory
         format, which models expect and which runs fastest; "stored" keeps the stored order.
@@ -299,9 +309,13 @@ class Batch:
             raise ValueError(f'layout: {layout!r} is neither "nchw" nor "stored"')
         several = isinstance(stored, list)
         images: Any = [self._torch_images(one, layout) for one in stored] if several else self._torch_images(stored, layout)
+        return Tensors(images, self._label_tensor() if self._target is None else self.tensor(self._target))
+
+    def _label_tensor(self) -> "Tensor":
+        import torch
+
         copied = self._copies.get("labels")  # includes changes by the caller
-        labels = torch.from_dlpack(self._held().labels()) if copied is None else torch.from_numpy(copied)
-        return Tensors(images, labels.long())
+        return (torch.from_dlpack(self._held().labels()) if copied is None else torch.from_numpy(copied)).long()
 
     def _torch_images(self, stored: Any, layout: str) -> "Tensor":
         import torch

@@ -41,6 +41,7 @@ class Info(TypedDict):
     classes: int
     slots: int
     batch_size: int
+    targets: int
     address: int
     bytes: int
     reconnects: int

@@ -1,6 +1,7 @@
 """ImageDataset: a packed dataset as a map-style dataset of PyTorch, on wanted feeds."""
 
 import os
+import re
 import threading
 import warnings
 import weakref
@@ -27,6 +28,8 @@ from ._timings import Timings
 from ._transform import Job, Plan, Pool, Views, collate, entry, occurrences, plain_columns, sample_at, seed_of
 
 _COLUMNS = ("image", "label", "sample", "flags")
+_TARGETS = ("target", "share")  # columns of pipelines that mix batches, unless the dataset has values of these names
+_NEEDS_VALUES = re.compile(r"\{|\b(mixup|cutmix|targets)\b")  # what feeds with fields do not deliver: views, targets
 _DIRECT = 1 << 62  # epochs from here on are for samples requested outside of an epoch
 
 _ELSEWHERE = {
@@ -98,7 +101,8 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
 
     Best used with loaderd.DataLoader, which asks for batches ahead. Also works in torch.utils.data.DataLoader, Subset and
     everything else that takes map-style datasets. The image is a tensor [channels, height, width] of the element that the pipeline
-    makes, uint8 by default; the label an int, -1 if there is none.
+    makes, uint8 by default; the label an int, -1 if there is none. If the pipeline mixes batches, the target takes its place, float32
+    [classes]; as_dict has both, as label and target.
 
     path                     of a .pimg file or set of shards
     pipeline                 transforms that the daemon applies, see loaderd(1)
@@ -173,6 +177,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
         self._slots = number("slots", slots)
         self._values = tuple(values)
         self._fields = tuple(fields)
+        self._all_columns = not isinstance(as_dict, Mapping)
         names = _names(as_dict, values=self._values, fields=self._fields)
         self._plan = Plan(transform, batch_transform, flag("numpy", numpy), names)
         self._workers = number("transform_workers", transform_workers)
@@ -185,8 +190,8 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
             daemon=daemon, threads=threads, settings=settings,
         )  # fmt: skip
         self._facts: Optional[Facts] = None
-        # feeds deliver source names, for errors of transforms; fields cannot be combined with values and with views, whose text has a {
-        self._keyed = self._transforms and KEY not in self._fields and not self._values and "{" not in pipeline
+        # feeds deliver source names, for errors of transforms; fields cannot be combined with values, views and targets
+        self._keyed = self._transforms and KEY not in self._fields and not self._values and not _NEEDS_VALUES.search(pipeline)
         if self._keyed and not fields:
             self._options["cut_values"] = True  # no name is too long
         prefetcher = self._open_prefetcher(1, 0)  # reports invalid arguments now
@@ -203,11 +208,24 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
                 raise BadOption(f"values: {name!r} follows the image into each view; ImageDataset delivers images of views, a Feed all", 22)
             if name in _COLUMNS and sections[name][0] != _COLUMNS.index(name):
                 raise BadOption(f"values: {name!r} is also the name of a standard column; rename the value, or use a Feed", 22)
+        self._add_targets(feed._source.targets)
         names = self._plan.names or {}
         self._plan = self._plan._replace(
             images=("image", *(name for name in self._values if name not in _COLUMNS and sections[name][1] == IMAGE_ROLE)),
             ragged=tuple(shown for name, shown in names.items() if name in self._values and name in ragged),
         )
+
+    def _add_targets(self, targets: Tuple[str, ...]) -> None:
+        """Records the columns of targets that the pipeline makes: the second of a tuple, and the entries of a dictionary."""
+        names = self._plan.names
+        lacking = [name for name in names or () if name in _TARGETS and name not in (*targets, *self._values, *self._fields)]
+        if lacking:
+            raise BadOption(f"as_dict: {lacking[0]!r} comes from mixup, cutmix or targets in the pipeline, which makes none", 22)
+        if names is None and len(targets) > 1:
+            raise BadOption("pipeline: targets(pairs) makes two labels and a share; as_dict=True delivers them, and targets(dense) a tensor", 22)
+        if names is not None and self._all_columns:
+            names = {**names, **{name: name for name in targets}}
+        self._plan = self._plan._replace(names=names, target="label" if names is not None or not targets else targets[0])
 
     def _begin(self) -> None:
         """Initialises the state that is separate in each process."""
@@ -357,7 +375,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
     # batches
 
     def _columns(self, batch: Batch, copy: bool, own: Any = torch.preserve_format) -> Dict[str, Any]:
-        images, labels = batch.torch()
+        images, labels = batch.torch().images, batch._label_tensor()
         if isinstance(images, list):
             columns = {"image": Views(image.clone(memory_format=own) if copy else image for image in images), "label": labels}
         else:
@@ -365,6 +383,8 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
         if self._plan.names is not None or self._pool is not None:
             columns["sample"] = torch.from_dlpack(batch.buffer("samples")).clone()
             columns["flags"] = torch.from_dlpack(batch.buffer("flags")).clone()
+        for name in batch._source.targets:
+            columns[name] = batch.tensor(name)
         for name in self._fields:
             values = batch.field(name)
             columns[name] = values if isinstance(values, list) else torch.from_numpy(values.copy())
@@ -379,7 +399,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
 
     def _named(self, columns: Dict[str, Any]) -> Any:
         if self._plan.names is None:
-            return columns["image"], columns["label"]
+            return columns["image"], columns[self._plan.target]
         return {name: columns[column] for column, name in self._plan.names.items()}
 
     def _list(self, batch: Batch) -> List[Any]:
@@ -450,7 +470,7 @@ def _names(as_dict: Union[bool, Mapping[str, str]], **more: Tuple[str, ...]) -> 
     known = tuple(dict.fromkeys((*_COLUMNS, *(name for names in more.values() for name in names))))
     if isinstance(as_dict, Mapping):
         for column in as_dict:
-            if column not in known:
+            if column not in (*known, *_TARGETS):
                 raise BadOption(f"as_dict: {column!r} is not one of {', '.join(known)}", 22)
         return dict(as_dict)
     if not flag("as_dict", as_dict):

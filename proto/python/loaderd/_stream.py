@@ -85,6 +85,8 @@ class Source:
         self.views = tuple(i for i, (name, _, _, view) in enumerate(sections) if view and name == sections[0][0])
         # values with any number of rows
         self.ragged = frozenset(_shown(section, sections[0][0]) for section in sections if "[*" in section[2].rpartition(":")[2])
+        # names of the targets that the pipeline makes: of a weight of each class, or of two labels and of a share
+        self.targets = tuple(section[0] for section in sections[len(sections) - self.info["targets"] :])
         self._part = self.options["rank"], self.options["world"]
         self.closed = False
         self.closed_by = ""

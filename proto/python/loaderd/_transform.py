@@ -66,6 +66,7 @@ class Plan(NamedTuple):
     names: Optional[Mapping[str, str]]  # keys of dictionaries, by column; None for tuples (image, label)
     images: Tuple[str, ...] = ("image",)  # columns of images [channels, height, width]
     ragged: Tuple[str, ...] = ()  # keys of values with any number of rows, which batches have as lists
+    target: str = "label"  # column of the second in a tuple
 
 
 class Views(List[Any]):
@@ -98,7 +99,7 @@ def sample_at(columns: Columns, i: int, plan: Plan) -> Any:
         return shown(column, value)
 
     if plan.names is None:
-        return at("image"), columns["label"][i]
+        return at("image"), at(plan.target)
     return {name: at(column) for column, name in plan.names.items()}
 
 
@@ -244,7 +245,7 @@ class Job:
         if plan.transform is None:
             result = self._untouched()
         elif plan.names is None:
-            result = default_collate([image for image, _ in self._results]), self._batch["label"]
+            result = default_collate([image for image, _ in self._results]), self._batch[plan.target]
         else:
             result = collate(self._results, plan)
         if plan.batch_transform is None:
@@ -257,7 +258,7 @@ class Job:
     def _untouched(self) -> Any:
         names = self._pool.plan.names
         if names is None:
-            return self._batch["image"], self._batch["label"]
+            return self._batch["image"], self._batch[self._pool.plan.target]
         return {name: self._batch[column] for column, name in names.items()}
 
     def wait(self) -> None:
