@@ -160,6 +160,14 @@ class Loaders(Case):
             self.assertTrue(torch.allclose(target.sum(1), torch.ones(BATCH)))
         self.assertTrue(any(((target > 0.05).sum(1) == 2).any() for _, target in batches))
 
+    def test_order_of_the_daemon(self):
+        """With the daemon's order, batches are those of a feed."""
+        loader = loaderd.DataLoader(self.dataset(), batch_size=BATCH, shuffle="daemon")
+        with loaderd.Feed(self.path, pipeline=MIXED, batch_size=BATCH, shuffle=True, seed=3, socket=self.daemon.socket) as feed:
+            for (images, target), batch in zip(loader, feed):
+                wanted = batch.torch()
+                self.assertTrue(torch.equal(images, wanted.images) and torch.equal(target, wanted.labels))
+
     def test_resumes(self):
         loader = loaderd.DataLoader(self.dataset(), batch_size=BATCH, shuffle=True, generator=torch.Generator().manual_seed(1))
         batches = iter(loader)
