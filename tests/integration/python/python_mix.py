@@ -21,7 +21,13 @@ except ImportError:
 SAMPLES, CLASSES, BATCH = 40, 5, 8
 PLAIN = "random_resized_crop(24) hflip to(f32) layout(nchw)"
 MIXED = f"{PLAIN} mixup(0.4) cutmix targets(label_smoothing=0.1)"
-SCHEMA = "image: image u8[h,w,3]\nmask: mask(image) u8[h,w]\nboxes: boxes(image) f32[*,4] xyxy\nkind: class(boxes) i32[*]\nweight: value f32\nlabel: class i32\n"
+SCHEMA = """image: image u8[h,w,3]
+mask: mask(image) u8[h,w]
+boxes: boxes(image) f32[*,4] xyxy
+kind: class(boxes) i32[*]
+weight: value f32
+label: class i32
+"""
 NAMES = [f"class {i}" for i in range(CLASSES)]
 
 
