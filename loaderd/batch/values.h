@@ -26,8 +26,8 @@ enum value_source {
 	/* derived_values.h: */
 	VALUE_ORIGINAL_SIZE, /* height and width of the stored image, upright */
 	VALUE_CROP_TOP_LEFT, /* pipeline_crop_top_left() */
-	VALUE_TARGET,   /* of dense targets a weight of each class, else two labels: mixing.h */
-	VALUE_SHARE,    /* the weight of the first of two labels */
+	VALUE_TARGET, /* of dense targets a weight of each class, else two labels: mixing.h */
+	VALUE_SHARE,  /* the weight of the first of two labels */
 };
 
 struct value {

@@ -248,8 +248,9 @@ static PyObject *stream_info(PyObject *self, PyObject *unused)
 			     (unsigned long long)info.order_hash, "feed_id", info.feed_id,
 			     "samples", info.samples, "batches_per_epoch", info.batches_per_epoch,
 			     "classes", info.classes, "slots", info.slots, "batch_size",
-			     info.batch_size, "targets", info.target_count, "address", PyLong_FromVoidPtr((void *)info.memory),
-			     "bytes", (unsigned long long)info.memory_size, "reconnects",
+			     info.batch_size, "targets", info.target_count, "address",
+			     PyLong_FromVoidPtr((void *)info.memory), "bytes",
+			     (unsigned long long)info.memory_size, "reconnects",
 			     (unsigned long long)info.reconnects, "uuid", info.dataset_uuid,
 			     (Py_ssize_t)sizeof(info.dataset_uuid));
 }
