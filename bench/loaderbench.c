@@ -19,7 +19,7 @@
 #include "format/packimg.h"
 
 enum {
-	LIST_MAX = 64,
+	LIST_MAX = POINT_PARTS_MAX,
 	POINTS_MAX = 4096,
 	ROUNDS_MAX = 1000,
 };
@@ -38,6 +38,14 @@ struct arguments {
 	const char *datasets[LIST_MAX];
 	size_t dataset_count;
 	const char *pipeline;
+	struct list shares; /* --mix */
+	const char *where;
+	/* of --mix and --where, see make_orders() */
+	struct feed_part parts[LIST_MAX];
+	const struct feed_part *part_list[LIST_MAX];
+	uint32_t part_shares[LIST_MAX];
+	struct feed_stage stage;
+	struct feed_order orders[LIST_MAX];
 	struct list sizes, batches, threads, clients, reopen, kill;
 	char *isas[LIST_MAX];
 	size_t isa_count;
@@ -58,6 +66,8 @@ enum key {
 	KEY_WARMUP = 'w',
 	KEY_ROUNDS = 'r',
 	KEY_CONSUME = 256,
+	KEY_MIX,
+	KEY_WHERE,
 	KEY_STEP,
 	KEY_EXPLAIN,
 	KEY_SLOTS,
@@ -107,6 +117,11 @@ static const struct argp_option options[] = {
 	{"values", KEY_VALUES, "LIST", 0,
 	 "Values of the datasets' schema to deliver in addition to images and labels, such as "
 	 "mask,boxes",
+	 2},
+	{"mix", KEY_MIX, "SHARES", 0,
+	 "Measure one feed of all datasets, mixed by these shares, one for each, such as 3,1", 2},
+	{"where", KEY_WHERE, "FILTER", 0,
+	 "Deliver only samples for which this holds, such as \"width >= 200\"; packimg(1), FILTERS",
 	 2},
 	{"socket", KEY_SOCKET, "PATH", 0,
 	 "Measure the daemon that listens there instead of private ones", 2},
@@ -196,6 +211,32 @@ static void parse_consume(struct argp_state *state, const char *text, struct set
 	argp_error(state, "--consume: \"%s\" is not one of none, read, copy", text);
 }
 
+/* Orders of the points: one of all datasets with --mix, else one for each if they need any. */
+static void make_orders(struct argp_state *state, struct arguments *arguments)
+{
+	size_t count = arguments->dataset_count, shares = arguments->shares.count;
+
+	if (shares && shares != count)
+		argp_error(state, "--mix: %zu shares for %zu datasets", shares, count);
+	for (size_t i = 0; i < count; i++) {
+		arguments->parts[i] = (struct feed_part){.size = sizeof(arguments->parts[i]),
+							 .dataset = arguments->datasets[i],
+							 .where = arguments->where};
+		arguments->part_list[i] = &arguments->parts[i];
+		arguments->orders[i] = (struct feed_order){.size = sizeof(arguments->orders[i]),
+							   .parts = &arguments->part_list[i],
+							   .part_count = 1};
+		arguments->part_shares[i] = arguments->shares.values[i];
+	}
+	if (!shares)
+		return;
+	arguments->stage.shares = arguments->part_shares;
+	arguments->orders[0].part_count = (uint32_t)count;
+	arguments->orders[0].stages = count > 1 ? &arguments->stage : NULL;
+	arguments->orders[0].stage_count = count > 1;
+	arguments->dataset_count = 1;
+}
+
 /*
  * Splits DATASET... [PIPELINE]: the last of several arguments is the pipeline, unless --pipeline
  * sets it.
@@ -224,6 +265,10 @@ static void split_positional(struct argp_state *state, struct arguments *argumen
 				  "instruction set, set LOADERD_ISA");
 	if ((arguments->reopen.count || arguments->kill.count) && !arguments->hash)
 		argp_error(state, "--reopen and --kill require --hash");
+	if (arguments->settings.wanted && (arguments->shares.count || arguments->where))
+		argp_error(state, "--wanted cannot be combined with --mix or --where: its clients "
+				  "choose the samples");
+	make_orders(state, arguments);
 }
 
 /* Splits a list of names; `text` is an argument of the program and lives as long as it. */
@@ -287,6 +332,12 @@ static error_t parse_measuring(int key, char *text, struct argp_state *state)
 		return 0;
 	case KEY_VALUES:
 		parse_values(state, text, settings);
+		return 0;
+	case KEY_MIX:
+		parse_list(state, "mix", text, 1, 65536, &arguments->shares);
+		return 0;
+	case KEY_WHERE:
+		arguments->where = text;
 		return 0;
 	case KEY_SOCKET:
 		settings->socket = text;
@@ -419,6 +470,8 @@ static int list_points(const struct arguments *arguments, struct row **ret_rows,
 		point->size = value_or_default(&arguments->sizes, rest % sizes, 0);
 		rest /= sizes;
 		point->dataset = arguments->datasets[rest];
+		if (arguments->shares.count || arguments->where)
+			point->order = &arguments->orders[rest];
 		point->pipeline = expand(arguments->pipeline, point->size);
 		if (!point->pipeline)
 			return -ENOMEM;

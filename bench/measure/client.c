@@ -50,6 +50,7 @@ struct client {
 	uint64_t step_ns;
 	uint64_t reconnects; /* reconnects of the feed so far */
 	unsigned number;
+	int counts; /* nonzero in the window: counts the images of each part */
 	uint8_t *copy;
 	size_t copy_size;
 	volatile uint64_t sum; /* prevents the compiler from removing the reads */
@@ -95,6 +96,22 @@ static void client_hold(const struct client *client, uint64_t begun_ns)
 		;
 }
 
+/* Counts the images of each part. The sample numbers may change: an impossible one is not counted.
+ */
+static void count_parts(const struct client *client, const struct feed_batch *batch)
+{
+	struct feed_info info = {.size = sizeof(info)};
+	struct feed_opened_part part = {.size = sizeof(part)};
+
+	feed_info(client->feed, &info);
+	for (uint32_t p = 0; info.part_count > 1 && p < info.part_count; p++) {
+		feed_opened_part(client->feed, p, &part);
+		for (uint32_t i = 0; i < batch->count; i++)
+			client->slot->part_images[p] +=
+				batch->samples[i] - part.first < part.samples;
+	}
+}
+
 /* Gets a batch, consumes it and releases it. ret_wait_ns: duration of feed_next(). */
 static int client_step(struct client *client, struct feed_batch *batch, uint64_t *ret_wait_ns)
 {
@@ -123,6 +140,8 @@ static int client_step(struct client *client, struct feed_batch *batch, uint64_t
 	r = client_consume(client, batch);
 	if (r)
 		return r;
+	if (client->counts)
+		count_parts(client, batch);
 	if (client->step_ns)
 		client_hold(client, asked + *ret_wait_ns);
 	return feed_release(client->feed, batch);
@@ -150,6 +169,7 @@ static int client_measure(struct client *client)
 		opened = clock_ns(CLOCK_MONOTONIC);
 	} while (!start || opened < start);
 	cpu_opened = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+	client->counts = 1;
 	uint64_t reconnects = client->reconnects;
 
 	uint64_t stop = opened + (atomic_load(&shared->stop_ns) - start);
@@ -166,6 +186,7 @@ static int client_measure(struct client *client)
 		slot->window_ns = clock_ns(CLOCK_MONOTONIC) - opened;
 	} while (opened + slot->window_ns < stop);
 	slot->cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_opened;
+	client->counts = 0;
 	slot->reconnects = client->reconnects - reconnects;
 	atomic_store(&slot->state, CLIENT_DONE);
 

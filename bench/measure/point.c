@@ -37,7 +37,8 @@ void point_feed_options(const struct settings *settings, const struct point *poi
 
 	feed_options_init(ret_options);
 	ret_options->socket = socket;
-	ret_options->dataset = point->dataset;
+	ret_options->dataset = point->order ? NULL : point->dataset;
+	ret_options->order = point->order;
 	ret_options->pipeline = point->pipeline;
 	ret_options->name = "loaderbench";
 	ret_options->batch_size = point->batch_size;
@@ -248,6 +249,8 @@ static void measure_clients(const struct run *run, struct measurement *measureme
 		measurement->batches += slot->batches;
 		measurement->bad += slot->bad;
 		measurement->reconnects += slot->reconnects;
+		for (unsigned p = 0; p < POINT_PARTS_MAX; p++)
+			measurement->part_images[p] += slot->part_images[p];
 		cpu_ns += slot->cpu_ns;
 		if (waits)
 			histogram_merge(waits, &slot->waits);

@@ -43,9 +43,13 @@ struct settings {
 	double step_s; /* how long a client holds each batch, to simulate a training step */
 };
 
+enum { POINT_PARTS_MAX = 64 };
+
 /* The swept parameters. */
 struct point {
-	const char *dataset;
+	const char *dataset; /* of a mixture, that of its first part */
+	/* NULL for a whole dataset; else a mixture of at most POINT_PARTS_MAX parts, or a choice */
+	const struct feed_order *order;
 	const char *pipeline;
 	/* pixels substituted for {size} in the pipeline; 0 if the pipeline has no {size} */
 	unsigned size;
@@ -78,6 +82,7 @@ struct measurement {
 	double pss_mib;     /* PSS of the daemon: includes its share of mapped files and rings */
 	double shared_mib;  /* memory of the rings */
 	uint64_t images, batches, bad;
+	uint64_t part_images[POINT_PARTS_MAX]; /* of a mixture */
 	/*
 	 * Reconnects of the clients in the window. If the daemon's process was replaced in the
 	 * window, the daemon's values cover only the last process.

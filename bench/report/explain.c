@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "format/base/system/memory.h"
+#include "format/base/text/json_text.h"
 #include "format/base/text/printable.h"
 #include "proto/client/connection.h"
 #include "tools/packimg/common/text.h"
@@ -212,10 +213,17 @@ int explanation_make(const struct settings *settings, const struct point *point,
 	 * The daemon may read a dataset that this user may not; then only its counters are
 	 * available.
 	 */
-	whatif_measure(point->dataset, point->pipeline, &claim, &e.whatif, e.whatif_error);
+	if (pipeline_text_has_views(point->pipeline))
+		error_set(e.whatif_error, 0,
+			  "%s: the effect of changes is not estimated for a pipeline with views",
+			  point->dataset);
+	else
+		whatif_measure(point->dataset, point->pipeline, &claim, &e.whatif, e.whatif_error);
 	int r = find_rate_alone(&e, settings, error);
 	if (!r)
 		r = add_thread_change(&e, settings, error);
+	if (!r && !settings->socket)
+		r = view_costs_measure(settings, point, &e.views, error);
 	if (r)
 		return r;
 	if (e.whatif.sampled)
@@ -238,6 +246,17 @@ static const char *rounded(struct text_buffer *buffer, double value)
 	return text_count(buffer, (uint64_t)llround(value));
 }
 
+/* Share of a part among the images of a mixture. */
+static double part_share(const struct measurement *measured, uint32_t part)
+{
+	return (double)measured->part_images[part] / (double)measured->images;
+}
+
+static bool is_mixture(const struct point *point)
+{
+	return point->order && point->order->part_count > 1;
+}
+
 static void heading(const struct explanation *e, FILE *out)
 {
 	const struct measurement *m = &e->measured;
@@ -253,6 +272,10 @@ static void heading(const struct explanation *e, FILE *out)
 		       e->point.batch_size, e->point.clients, text_plural(e->point.clients),
 		       m->threads, text_plural(m->threads), point_cores(),
 		       text_plural(point_cores()), m->isa);
+	if (is_mixture(&e->point)) {
+		printable_line(out, "Mixture, of which images of the first dataset were examined:");
+		parts_text(&e->point, m, out);
+	}
 	fputc('\n', out);
 }
 
@@ -436,11 +459,32 @@ static void changes(const struct explanation *e, FILE *out)
 		cpu_gains(e, out);
 }
 
+void parts_text(const struct point *point, const struct measurement *measured, FILE *out)
+{
+	for (uint32_t p = 0; is_mixture(point) && p < point->order->part_count; p++)
+		printable_line(out, "%5.1f %% of the images are of %s",
+			       100 * part_share(measured, p), point->order->parts[p]->dataset);
+}
+
+json_t *parts_json(const struct point *point, const struct measurement *measured)
+{
+	json_t *parts = is_mixture(point) ? json_array() : NULL;
+
+	for (uint32_t p = 0; parts && p < point->order->part_count; p++) {
+		const char *path = point->order->parts[p]->dataset;
+		json_array_append_new(parts, json_pack("{s:o, s:f}", "dataset",
+						       json_text(path, strlen(path)), "share",
+						       part_share(measured, p)));
+	}
+	return parts;
+}
+
 void explanation_text(const struct explanation *e, FILE *out)
 {
 	heading(e, out);
 	verdict(e, out);
 	stage_table(e, out);
+	view_costs_text(&e->views, work_us(&e->measured), out);
 	changes(e, out);
 }
 
@@ -469,6 +513,8 @@ json_t *explanation_json(const struct explanation *e)
 		(json_int_t)t->unindexed, "unindexable", (json_int_t)t->unindexable, "memory_bytes",
 		(json_int_t)e->memory_bytes, "changes", list);
 
+	if (e->views.count > 0)
+		json_object_set_new(object, "views", view_costs_json(&e->views));
 	if (!t->sampled)
 		json_object_set_new(object, "error", json_string(e->whatif_error));
 	return object;

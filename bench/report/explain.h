@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "bench/measure/point.h"
+#include "bench/report/views.h"
 #include "bench/report/whatif.h"
 
 enum { EXPLANATION_CHANGES_MAX = 16 };
@@ -39,6 +40,7 @@ struct explanation {
 	struct change changes[EXPLANATION_CHANGES_MAX]; /* only changes with a gain */
 	unsigned change_count;
 	unsigned tried; /* number of changes considered */
+	struct view_costs views;
 };
 
 /*
@@ -48,5 +50,9 @@ struct explanation {
 int explanation_make(const struct settings *settings, const struct point *point, double resident,
 		     const struct measurement *measured, struct explanation *ret_explanation,
 		     char *error);
+/* Prints the measured share of each part of a mixture. */
+void parts_text(const struct point *point, const struct measurement *measured, FILE *out);
+/* Returns a list of {dataset, share}; NULL unless the point is a mixture. */
+json_t *parts_json(const struct point *point, const struct measurement *measured);
 void explanation_text(const struct explanation *explanation, FILE *out);
 json_t *explanation_json(const struct explanation *explanation);

@@ -217,6 +217,8 @@ void report_table(const struct report *report, FILE *out)
 	fputc('\n', out);
 	for (size_t i = 0; i < report->count; i++)
 		table_row(report, &report->rows[i], widths, out);
+	if (!report->rows[0].error)
+		parts_text(&report->rows[0].point, &report->rows[0].median, out);
 	print_memory(report, out);
 }
 
@@ -260,6 +262,9 @@ static json_t *json_row(const struct row *row)
 	json_object_set_new(object, "batches", json_integer((json_int_t)row->median.batches));
 	json_object_set_new(object, "bad", json_integer((json_int_t)row->median.bad));
 	json_object_set_new(object, "reconnects", json_integer((json_int_t)row->median.reconnects));
+	json_t *parts = parts_json(point, &row->median);
+	if (parts)
+		json_object_set_new(object, "parts", parts);
 	if (row->explanation)
 		json_object_set_new(object, "explanation", explanation_json(row->explanation));
 	json_object_set_new(object, "rounds", json_integer(row->rounds));

@@ -88,6 +88,31 @@ class Loaderbench(unittest.TestCase):
         for line in lines:
             self.assertEqual(len(line.get("points").split()), 2)
 
+    def test_mixtures_and_filters(self):
+        options = ("--seconds", "0.2", "--warmup", "0", "--batch", "16", "--json", "-", "-p", "random_resized_crop(32)")
+        row = json.loads(loaderbench("--mix", "3,1", *options, self.jpeg, self.raw).stdout)["rows"][0]
+        self.assertEqual([part["dataset"] for part in row["parts"]], [self.jpeg, self.raw])
+        for part, share in zip(row["parts"], (0.75, 0.25)):
+            self.assertAlmostEqual(part["share"], share, delta=0.1)
+        hashed = loaderbench("--hash", "4", "--mix", "3,1", "--threads", "1,2", "--reopen", "2", *options[4:6], *options[8:], self.jpeg, self.raw)
+        self.assertIn("all agree", hashed.stdout)
+        few = loaderbench("--hash", "9", "--where", "sample < 20", *options[4:6], *options[8:], self.jpeg)
+        self.assertEqual(few.returncode, 0, few.stdout)
+        for arguments, words in (
+            (("--mix", "3", self.jpeg, self.raw), "--mix: 1 shares for 2 datasets"),
+            (("--where", "sample < 0", self.jpeg), "holds for none of the samples"),
+            (("--mix", "1,1", "--wanted", self.jpeg, self.raw), "--wanted cannot be combined"),
+        ):
+            done = loaderbench(*options, *arguments)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(words, done.stdout + done.stderr)
+
+    def test_views_are_explained(self):
+        views = "view a(2) { random_resized_crop(32) hflip } view b { random_resized_crop(16) }"
+        row = json.loads(loaderbench("--seconds", "0.1", "--warmup", "0", "--batch", "16", "--explain", "--json", "-", "-p", views, self.jpeg).stdout)["rows"][0]
+        self.assertEqual([view["view"] for view in row["explanation"]["views"]], ["a(2)", "b"])
+        self.assertTrue(all(view["cpu_us"] > 0 for view in row["explanation"]["views"]))
+
     def test_slow_client_is_seen(self):
         def client_stalls(*how):
             done = loaderbench("--seconds", "0.3", "--batch", "64", "--json", "-", *how, self.raw, "")
