@@ -1,77 +1,12 @@
 /*
- * Filters over samples: which samples of tests/unit/format/where_dataset.c match, mapped and
- * unmapped; the errors of filters that are wrong; bounds; damaged samples.
+ * Filters over samples: which samples of where_dataset.c match, bounds, other datasets, damage.
  */
-#include "format/where.h"
+#include "tests/unit/format/where_fixture.h"
 
 #include "format/base/schema.h"
 #include "format/layout.h"
-#include "tests/unit/format/fixture.h"
-#include "tests/unit/format/where_dataset.h"
 
 #include <fcntl.h>
-
-static struct packimg *mapped, *unmapped;
-
-static struct packimg *open_unmapped(const struct packimg *dataset)
-{
-	uint32_t count = packimg_shard_count(dataset);
-	struct packimg *result;
-	struct packimg_shard shard;
-	int fds[WHERE_SAMPLES];
-
-	assert_in_range(count, 2, WHERE_SAMPLES);
-	for (uint32_t i = 0; i < count; i++) {
-		assert_int_equal(packimg_shard(dataset, i, &shard), 0);
-		fds[i] = fcntl(shard.fd, F_DUPFD_CLOEXEC, 3);
-	}
-	assert_int_equal(packimg_open_unmapped("where", fds, count, &result, &error), 0);
-	return result;
-}
-
-static int setup(void **state)
-{
-	directory_setup(state);
-	where_dataset_write(path_of("where.pimg"));
-	if (packimg_open(path_of("where.pimg"), &mapped, &error) < 0)
-		fail_msg("%s", error.text);
-	unmapped = open_unmapped(mapped);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	packimg_close(mapped);
-	packimg_close(unmapped);
-	return directory_teardown(state);
-}
-
-static struct where *parse(const char *filter, const struct packimg *dataset)
-{
-	struct where_error fault;
-	struct where *where;
-
-	if (where_parse(filter, dataset, &where, &fault) < 0)
-		fail_msg("%s: at byte %d: %s", filter, fault.position, fault.text);
-	return where;
-}
-
-/* expected has a digit for each sample. */
-static void check_matches(const char *filter, const char *expected)
-{
-	struct where *where = parse(filter, mapped);
-	char found[2][WHERE_SAMPLES + 1] = {{0}};
-
-	for (uint64_t i = 0; i < WHERE_SAMPLES; i++) {
-		found[0][i] = (char)('0' + where_match(where, mapped, i));
-		found[1][i] = (char)('0' + where_match(where, unmapped, i));
-	}
-	for (int i = 0; i < 2; i++)
-		if (strcmp(found[i], expected) != 0)
-			fail_msg("%s: %s, not %s, if %s", filter, found[i], expected,
-				 i ? "unmapped" : "mapped");
-	where_free(where);
-}
 
 struct match {
 	const char *filter, *expected;
@@ -107,6 +42,11 @@ TEST(names)
 		{"key == \"val/b\"", "000010"},
 		{"`my size` >= 30", "000111"},
 		{"`label` == 2", "001000"},
+		{"zZ9.x == 1", "010000"},
+		{"`a\\`b\\\\c` == 2", "001000"},
+		{"half == 0.5 or brain == 1 or single == 1.5", "011100"},
+		{"'val/b' == key or key == class", "000010"},
+		{"class == 'dog' or class == 'dog' or class in ('dog', 'dog')", "010010"},
 		{"caption == \"a cat\"", "100000"},
 		{"info == '{\"a\":1}'", "100000"},
 		{"key != caption", "101011"},
@@ -188,6 +128,8 @@ TEST(numbers)
 		{"id == 9223372036854775807", "000100"},
 		{"id == -9223372036854775808", "000010"},
 		{"id in (-9223372036854775808)", "000010"},
+		{"id == -9223372036854775808.0", "000010"},
+		{"-9223372036854775808 + 1 == -9223372036854775807", "111111"},
 		{"id >= 9223372036854775808", "000000"},
 		{"id < 9223372036854775807.0", "111111"},
 		{"id >= -9223372036854775808.0", "111111"},
@@ -213,6 +155,7 @@ TEST(numbers)
 		{"2 + 3 * 4 == 14 and (2 + 3) * 4 == 20 and 7 - 4 - 2 == 1", "111111"},
 		{"8 / 4 / 2 == 1 and -2 * -3 == 6 and 1 - -1 == 2", "111111"},
 		{"1.5e2 + 1E1 == 160. and 007 == 7", "111111"},
+		{"1e+2 == 100 and 25e-1 == 2.5", "111111"},
 		{"width + 1 in (101, 202)", "100001"},
 		{"sample * 10 == `my size`", "111111"},
 	};
@@ -305,7 +248,20 @@ TEST(long_texts)
 		}
 }
 
-/* Lists are sorted and searched. */
+/* Each element of a list is found, wherever it is. */
+TEST(short_lists)
+{
+	for (int first = -4; first <= 0; first++)
+		for (int end = 1; end <= WHERE_SAMPLES; end++) {
+			char filter[200] = "sample in (", expected[] = "000000";
+
+			for (int i = end - 1; i >= first; i--)
+				sprintf(filter + strlen(filter), "%d%s", i, i > first ? "," : ")");
+			memset(expected, '1', (size_t)end);
+			check_matches(filter, expected);
+		}
+}
+
 TEST(long_lists)
 {
 	enum { ELEMENTS = 100000 };
@@ -321,162 +277,6 @@ TEST(long_lists)
 		used += (size_t)sprintf(filter + used, "'%x',", i);
 	strcpy(filter + used, "'val/b')");
 	check_matches(filter, "111001");
-}
-
-static void check_error(const struct packimg *dataset, const char *filter, int position,
-			const char *text)
-{
-	struct where_error fault = {.position = -1};
-	struct where *where = NULL;
-
-	assert_int_equal(where_parse(filter, dataset, &where, NULL), -EINVAL);
-	assert_int_equal(where_parse(filter, dataset, &where, &fault), -EINVAL);
-	assert_null(where);
-	if (fault.position != position || strcmp(fault.text, text) != 0)
-		fail_msg("%.200s: at byte %d: %s", filter, fault.position, fault.text);
-}
-
-TEST(errors)
-{
-	static const struct {
-		const char *filter;
-		int position;
-		const char *text;
-	} errors[] = {
-		{"", 0, "expected a name, a number or a text, found the end of the filter"},
-		{"width", 0, "width is a number, not a condition; compare it, as in width >= 200"},
-		{"widht > 1", 0,
-		 "the dataset has no value \"widht\"; did you mean width? (text is in quotes)"},
-		{"wobble > 1", 0,
-		 "the dataset has no value \"wobble\": it has image, mask, boxes, outlines, "
-		 "species, score, id, hash, target, caption, info, blob, `my size`, label, sample, "
-		 "key, width, height, class (text is in quotes)"},
-		{"class == cat", 9,
-		 "the dataset has no value \"cat\": it has image, mask, boxes, outlines, species, "
-		 "score, id, hash, target, caption, info, blob, `my size`, label, sample, key, "
-		 "width, height, class (text is in quotes)"},
-		{"class == \"cta\"", 9, "the dataset has no class \"cta\"; did you mean \"cat\"?"},
-		{"class in (\"cat\", \"zebra\", \"dgo\")", 17,
-		 "the dataset has no class \"zebra\"; packimg info --classes lists them"},
-		{"\"cat\" != class and class != \"dogg\"", 28,
-		 "the dataset has no class \"dogg\"; did you mean \"dog\"?"},
-		{"label == \"cat\"", 9,
-		 "label is a number, and \"cat\" is a text; the name of the class is class(label)"},
-		{"species in (\"cat\")", 12,
-		 "species is a number, and \"cat\" is a text; the name of the class is "
-		 "class(species)"},
-		{"caption == 5", 11,
-		 "caption is a text, and 5 is a number; numbers compare with numbers, texts with "
-		 "texts"},
-		{"5 == caption", 5,
-		 "5 is a number, and caption is a text; numbers compare with numbers, texts with "
-		 "texts"},
-		{"width in (1, \"a\")", 13,
-		 "width is a number, and \"a\" is a text; numbers compare with numbers, texts with "
-		 "texts"},
-		{"width in ()", 10, "expected a number or a text in quotes, found )"},
-		{"width in (1, height)", 13, "expected a number or a text in quotes, found height"},
-		{"width in 5", 9, "expected \"(\" and a list, as in label in (1, 5), found 5"},
-		{"width in (1 2)", 12, "expected \",\" or \")\", found 2"},
-		{"width in (1, 2", 14, "expected \",\" or \")\", found the end of the filter"},
-		{"key in (-\"a\")", 9, "expected a number or a text in quotes, found \"a\""},
-		{"width == 1 == 2", 11, "comparisons do not chain; write a < b and b < c"},
-		{"1 < width < 5", 10, "comparisons do not chain; write a < b and b < c"},
-		{"(width > 1) == (height > 1)", 0,
-		 "conditions cannot be compared with each other; connect them by and, or and not"},
-		{"(width > 1) + 1 > 2", 0,
-		 "(width > 1) is a condition; only numbers can be added, subtracted, multiplied, "
-		 "divided and negated"},
-		{"-caption == 1", 1,
-		 "caption is a text; only numbers can be added, subtracted, multiplied, divided "
-		 "and negated"},
-		{"key + 1 == 2", 0,
-		 "key is a text; only numbers can be added, subtracted, multiplied, divided and "
-		 "negated"},
-		{"not width", 4,
-		 "width is a number, not a condition; compare it, as in width >= 200"},
-		{"width and height", 0,
-		 "width is a number, not a condition; compare it, as in width >= 200"},
-		{"width > 1 and", 13,
-		 "expected a name, a number or a text, found the end of the filter"},
-		{"width > 1 &&  height > 1", 10, "\"and\" connects conditions"},
-		{"width > 1 || height > 1", 10, "\"or\" connects conditions"},
-		{"!has(label)", 0, "\"not\" negates a condition"},
-		{"width > 1 AND height > 1", 10, "there is no operator AND; did you mean and?"},
-		{"width > 1 adn height > 1", 10, "there is no operator adn; did you mean and?"},
-		{"width between 1 and 2", 6, "write a <= x and x <= b"},
-		{"score is null", 6, "has(NAME) tells whether a sample has a value"},
-		{"width > 1)", 9, "this parenthesis was not opened"},
-		{"(width > 1", 10, "expected an operator or \")\", found the end of the filter"},
-		{"((width > 1) height", 13, "expected an operator or \")\", found height"},
-		{"width > 1 height", 10, "expected an operator or the end, found height"},
-		{"has(mask", 8,
-		 "expected \")\" after the name of a value, found the end of the filter"},
-		{"has()", 4, "expected the name of a value, found )"},
-		{"has(1)", 4, "expected the name of a value, found 1"},
-		{"hsa(mask)", 0, "there is no function hsa(); did you mean has()?"},
-		{"frob(mask)", 0,
-		 "there is no function frob(); has(), count(), width(), height() and class() "
-		 "exist"},
-		{"count(image) > 1", 6,
-		 "count() takes a value with any number of rows, or text or bytes; image is not"},
-		{"count(width) > 1", 6,
-		 "count() takes a value with any number of rows, or text or bytes; width is not a "
-		 "value of the schema"},
-		{"count(score) > 1", 6,
-		 "count() takes a value with any number of rows, or text or bytes; score is not"},
-		{"count(target) > 1", 6,
-		 "count() takes a value with any number of rows, or text or bytes; target is not"},
-		{"width(boxes) > 1", 6, "width() takes an image, a mask or a raster; boxes is not"},
-		{"class(caption) == \"x\"", 6,
-		 "class() takes a value that is one class; caption is not"},
-		{"boxes > 1", 0, "boxes is not one number or text; use has(boxes) or count(boxes)"},
-		{"image > 1", 0,
-		 "image has pixels, which a filter does not read; use has(image), width(image) or "
-		 "height(image)"},
-		{"mask == 1", 0,
-		 "mask has pixels, which a filter does not read; use has(mask), width(mask) or "
-		 "height(mask)"},
-		{"target == 1", 0, "target is not one number or text; use has(target)"},
-		{"blob == \"1\"", 0,
-		 "blob is not one number or text; use has(blob) or count(blob)"},
-		{"outlines > 1", 0,
-		 "outlines is not one number or text; use has(outlines) or count(outlines)"},
-		{"width not 5", 10, "expected \"in\" or \"like\" after \"not\", found 5"},
-		{"width not == 5", 10, "expected \"in\" or \"like\" after \"not\", found =="},
-		{"key like train", 9,
-		 "expected a pattern in quotes, such as \"train/*\", found train"},
-		{"key like key", 9, "expected a pattern in quotes, such as \"train/*\", found key"},
-		{"width like \"a*\"", 0, "width is a number; only a text can be like a pattern"},
-		{"key like \"abc", 9,
-		 "a quote has no counterpart; text ends with the quote with which it begins"},
-		{"`my size > 5", 0,
-		 "a backquote has no counterpart; names in backquotes end with another one"},
-		{"`my siz` > 5", 0,
-		 "the dataset has no value \"my siz\"; did you mean `my size`? (text is in "
-		 "quotes)"},
-		{"width > 1e", 8, "a number has no digit in its exponent"},
-		{"width > 1e999", 8, "a number is too large"},
-		{"width > 0x10", 8,
-		 "a number is decimal, such as 200, -1.5 or 1e6; names that begin with a digit are "
-		 "written in backquotes"},
-		{"width > 12abc", 8,
-		 "a number is decimal, such as 200, -1.5 or 1e6; names that begin with a digit are "
-		 "written in backquotes"},
-		{"width % 5 == 1", 6, "there is no operator %"},
-		{"width > 5;", 9,
-		 "a character that no filter has outside of quotes; names with it are written in "
-		 "backquotes, texts in quotes"},
-		{"and", 0, "expected a name, a number or a text, found and"},
-		{"width >", 7, "expected a name, a number or a text, found the end of the filter"},
-		{"width > * 5", 8, "expected a name, a number or a text, found *"},
-		{"width => 5", 7, "expected a name, a number or a text, found >"},
-		{"caption like 5", 13,
-		 "expected a pattern in quotes, such as \"train/*\", found 5"},
-	};
-
-	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
-		check_error(mapped, errors[i].filter, errors[i].position, errors[i].text);
 }
 
 /* Builds a filter: `count` times `repeated`, between two other texts. */
@@ -540,26 +340,6 @@ TEST(bounds)
 	check_matches(text, "011101");
 }
 
-TEST(long_words_in_errors)
-{
-	char name[101] = "", text[400];
-
-	memset(name, 'n', sizeof(name) - 1);
-	snprintf(text, sizeof(text), "class == \"%s\"", name);
-	check_error(mapped, text, 9,
-		    "the dataset has no class \""
-		    "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn\"; packimg info "
-		    "--classes lists them");
-	snprintf(text, sizeof(text), "%s%s(mask)", name, name);
-	check_error(
-		mapped, text, 0,
-		"there is no function nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
-		"(); has(), count(), width(), height() and class() exist");
-	memset(name, '1', sizeof(name) - 1);
-	snprintf(text, sizeof(text), "width > %s%s", name, name);
-	check_error(mapped, text, 8, "a number is longer than 127 characters");
-}
-
 /* Fields of a dataset without a schema and without names of classes and sources. */
 TEST(implied_schema)
 {
@@ -606,6 +386,9 @@ TEST(implied_schema)
 	}
 	check_error(dataset, "class == \"cat\"", 9,
 		    "the dataset has no names of classes; use label, the number");
+	check_error(dataset, "nothing > 2", 0,
+		    "the dataset has no value \"nothing\": it has image, width, `in`, label, "
+		    "sample, key, height, class (text is in quotes)");
 	check_error(dataset, "`inn` > 2", 0,
 		    "the dataset has no value \"inn\"; did you mean `in`? (text is in quotes)");
 	packimg_close(dataset);
@@ -670,12 +453,28 @@ static const uint8_t *section_of(const struct packimg *dataset, uint64_t index,
 	return NULL;
 }
 
+/* Returns where a sample that is the first of its file has the value of a numeric field. */
+static const uint8_t *column_number_at(const struct packimg *dataset, uint64_t index,
+				       uint32_t field)
+{
+	const uint8_t *columns = section_of(dataset, index, PIMG_SECTION_COLUMNS);
+	struct packimg_sample sample;
+	struct packimg_shard shard;
+	struct pimg_column column;
+
+	memcpy(&column, columns + field * sizeof(column), sizeof(column));
+	assert_int_equal(packimg_sample(dataset, index, &sample), 0);
+	assert_int_equal(packimg_shard(dataset, sample.shard, &shard), 0);
+	return shard.map + column.offset + (shard.sample_count + 63) / 64 * 8;
+}
+
 /* Only what a filter reads can be damaged for it. */
 TEST(damage)
 {
 	static const float vertex[2];
 	static const uint64_t wrong = UINT64_MAX;
 	static const uint32_t no_width;
+	static const int64_t no_class = 3;
 	struct packimg_value value;
 	struct packimg *dataset;
 
@@ -683,6 +482,7 @@ TEST(damage)
 	assert_int_equal(packimg_open(path_of("damaged.pimg"), &dataset, &error), 0);
 	const struct schema *schema = packimg_schema(dataset);
 	uint16_t outlines = schema->values[schema_find(schema, "outlines")].number;
+	uint16_t species = schema->values[schema_find(schema, "species")].number;
 	uint16_t score = schema->values[schema_find(schema, "score")].number;
 	check_match("count(outlines) == 1", dataset, 3, 1);
 	assert_int_equal(packimg_value(dataset, 3, outlines, &value), 0);
@@ -701,6 +501,9 @@ TEST(damage)
 	check_match("width > 0 or score > 0", dataset, 0, 1);
 	check_match("width < 0 and score > 0", dataset, 0, 0);
 	check_match("caption like 'a*'", dataset, 0, 1);
+	overwrite(dataset, 0, column_number_at(dataset, 0, species), &no_class, sizeof(no_class));
+	check_match("species == 3", dataset, 0, 1);
+	check_match("class(species) like '*'", dataset, 0, 0);
 	overwrite(dataset, 0,
 		  section_of(dataset, 0, PIMG_SECTION_INDEX) + offsetof(struct pimg_record, width),
 		  &no_width, sizeof(no_width));
@@ -735,4 +538,4 @@ TEST(free_accepts_null)
 	where_free(NULL);
 }
 
-TEST_MAIN(setup, teardown)
+TEST_MAIN(where_setup, where_teardown)

@@ -27,7 +27,12 @@ static const char schema[] = "image: image\n"
 			     "caption: text sparse\n"
 			     "info: json sparse\n"
 			     "blob: bytes sparse\n"
-			     "\"my size\": value i32\n";
+			     "\"my size\": value i32\n"
+			     "zZ9.x: value i32\n"
+			     "\"a`b\\\\c\": value i32\n"
+			     "half: value f16\n"
+			     "brain: value bf16\n"
+			     "single: value f32\n";
 
 #define ABSENT    (-9.25) /* of a score */
 #define NO_NUMBER INT32_MIN
@@ -78,6 +83,11 @@ static void set_integer(struct packimg_writer *writer, const char *name, int64_t
 	set(writer, name, PACKIMG_FIELD_INT64, (struct packimg_value){.int64 = number});
 }
 
+static void set_real(struct packimg_writer *writer, const char *name, double number)
+{
+	set(writer, name, PACKIMG_FIELD_FLOAT64, (struct packimg_value){.float64 = number});
+}
+
 static void set_text(struct packimg_writer *writer, const char *name, enum packimg_field_type type,
 		     const char *text)
 {
@@ -122,11 +132,15 @@ static void set_values(struct packimg_writer *writer, int i)
 	if (rows[i].species != NO_NUMBER)
 		set_integer(writer, "species", rows[i].species);
 	if (rows[i].score != ABSENT) /* NOLINT(clang-diagnostic-float-equal) */
-		set(writer, "score", PACKIMG_FIELD_FLOAT64,
-		    (struct packimg_value){.float64 = rows[i].score});
+		set_real(writer, "score", rows[i].score);
 	set_integer(writer, "id", rows[i].id);
 	set_integer(writer, "hash", (int64_t)rows[i].hash);
 	set_integer(writer, "my size", i * 10);
+	set_integer(writer, "zZ9.x", i);
+	set_integer(writer, "a`b\\c", i);
+	set_real(writer, "half", i * 0.5);
+	set_real(writer, "brain", i * 0.5);
+	set_real(writer, "single", i * 0.5);
 	set(writer, "target", PACKIMG_FIELD_BYTES,
 	    (struct packimg_value){.bytes = target, .size = sizeof(target)});
 	set_caption(writer, rows[i].caption);
