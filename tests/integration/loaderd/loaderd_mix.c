@@ -5,6 +5,7 @@
 #include "format/augment/kernels/converter.h"
 #include "format/base/half.h"
 #include "format/packimg.h"
+#include "proto/framing.h"
 #include "tests/dataset.h"
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/test.h"
@@ -433,6 +434,36 @@ TEST(refusals_say_what_to_do)
 	feed_close(feed);
 	options.pipeline = "resize(8x8) mixup";
 	refused(&options, -EINVAL, "the dataset has no classes; give their number");
+}
+
+/* A client of the same version that does not know sections of targets. */
+TEST(earlier_clients_are_refused)
+{
+	struct fixture *fixture = *state;
+	const char *path = dataset(fixture);
+	Loaderd__OpenFeed open_feed = LOADERD__OPEN_FEED__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	fixture_start(fixture, NULL, "--threads", "1", NULL);
+	open_feed.version = PROTO_VERSION;
+	open_feed.dataset = (char *)path;
+	open_feed.pipeline = (char *)mixing;
+	open_feed.batch_size = 2;
+	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	request.open_feed = &open_feed;
+	int socket = fixture_connect(fixture);
+	fixture_send(socket, &request);
+	Loaderd__Reply *reply = fixture_receive(socket, NULL);
+	assert_non_null(reply);
+	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_NEED_FILES);
+	fixture_send_file(socket, path, reply->need_files, 1);
+	loaderd__reply__free_unpacked(reply, NULL);
+	reply = fixture_receive(socket, NULL);
+	assert_non_null(reply);
+	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_ERROR);
+	assert_int_equal(reply->error->code, EINVAL);
+	assert_non_null(strstr(reply->error->text, "which this program does not know"));
+	loaderd__reply__free_unpacked(reply, NULL);
+	close(socket);
 }
 
 int main(void)
