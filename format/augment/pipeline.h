@@ -188,6 +188,8 @@ int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height
  */
 int pipeline_fix_buckets(struct pipeline *pipeline, const struct pipeline_size *sizes,
 			 unsigned count, struct pipeline_error *error);
+/* Returns true if the pipeline, or a view of it, has bucket_resize. */
+bool pipeline_takes_buckets(const struct pipeline *pipeline);
 /* Returns true if normalize(dataset) still needs the dataset's statistics. */
 int pipeline_needs_statistics(const struct pipeline *pipeline);
 /*

@@ -221,14 +221,16 @@ static int compare_tails(const void *a, const void *b)
 	return x->bucket < y->bucket ? -1 : 1;
 }
 
-int buckets_cut(struct buckets *buckets, uint64_t global)
+int buckets_cut(struct buckets *buckets, uint64_t stride)
 {
-	buckets->global = global;
+	buckets->stride = stride;
 	buckets->batches = calloc((size_t)buckets->count + 1, sizeof(*buckets->batches));
 	buckets->tails = calloc(buckets->count, sizeof(*buckets->tails));
 	if (!buckets->batches || !buckets->tails)
 		return -ENOMEM;
 	for (uint32_t b = 0; b < buckets->count; b++) {
+		uint64_t global = buckets->sizes[b].global;
+		assert(global > 0 && global <= stride);
 		uint64_t size = buckets_size(buckets, b), left = size % global;
 		buckets->batches[b + 1] = buckets->batches[b] + size / global;
 		if (left > 0)
@@ -237,7 +239,7 @@ int buckets_cut(struct buckets *buckets, uint64_t global)
 	}
 	if (buckets->tail_count > 0)
 		qsort(buckets->tails, buckets->tail_count, sizeof(*buckets->tails), compare_tails);
-	uint64_t position = buckets_full(buckets) * global;
+	uint64_t position = buckets_full(buckets) * stride;
 	for (uint32_t t = 0; t < buckets->tail_count; t++) {
 		buckets->tails[t].first = position;
 		position += buckets->tails[t].count;
@@ -286,23 +288,24 @@ const struct bucket_tail *buckets_tail_at(const struct buckets *buckets, uint64_
 struct bucket_draw buckets_at(const struct buckets *buckets, uint64_t seed, bool shuffle,
 			      uint64_t epoch, uint64_t position)
 {
-	uint64_t full = buckets_full(buckets), batch = position / buckets->global, member;
+	uint64_t full = buckets_full(buckets), batch = position / buckets->stride, member;
 	struct permutation permutation;
 	uint32_t bucket;
-	assert(position < buckets->members.count);
 	if (batch < full) {
 		if (shuffle) {
 			permutation_init(&permutation, full, seed, epoch, 0, RANDOM_BUCKETS);
 			batch = permutation_at(&permutation, batch);
 		}
 		bucket = bucket_of_batch(buckets, batch);
-		member = (batch - buckets->batches[bucket]) * buckets->global +
-			 position % buckets->global;
+		uint64_t global = buckets->sizes[bucket].global, place = position % buckets->stride;
+		assert(place < global);
+		member = (batch - buckets->batches[bucket]) * global + place;
 	} else {
 		const struct bucket_tail *tail = buckets_tail_at(buckets, position);
 		bucket = tail->bucket;
 		member = buckets_size(buckets, bucket) - tail->count + (position - tail->first);
 	}
+	assert(member < buckets_size(buckets, bucket));
 	if (shuffle) {
 		permutation_init(&permutation, buckets_size(buckets, bucket), seed, epoch, bucket,
 				 RANDOM_MEMBERS);

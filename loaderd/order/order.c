@@ -28,6 +28,13 @@ static const struct buckets *buckets_of(const struct sampler *sampler)
 	return sampler ? sampler_buckets(sampler) : NULL;
 }
 
+/* Returns the bucket of the sample at a position without repeats. */
+static const struct bucket_size *bucket_at(const struct sampler *sampler, uint64_t epoch,
+					   uint64_t position)
+{
+	return &sampler_buckets(sampler)->sizes[sampler_bucket_at(sampler, epoch, position)];
+}
+
 /* Number of whole batches over all ranks in an epoch. */
 static uint64_t full_batches(const struct order *order)
 {
@@ -127,6 +134,8 @@ static uint64_t batch_samples(const struct order_epoch *epoch, uint64_t position
 		return tail->count;
 	}
 	*ret_first = first;
+	if (buckets)
+		return bucket_at(epoch->sampler, epoch->number, first / epoch->repeats)->global;
 	return (left < epoch->global ? left : epoch->global) / epoch->repeats;
 }
 
@@ -152,7 +161,6 @@ uint64_t order_copy_seed(uint64_t seed, uint32_t copy)
 struct order_item order_at(const struct order_epoch *epoch, uint64_t position)
 {
 	struct copied at = order_copied(epoch, position);
-	assert(at.position < epoch->samples);
 	if (!epoch->sampler)
 		return (struct order_item){permutation_at(&epoch->permutation, at.position),
 					   at.copy};
@@ -160,15 +168,29 @@ struct order_item order_at(const struct order_epoch *epoch, uint64_t position)
 	return (struct order_item){draw.sample, draw.copy * epoch->repeats + at.copy};
 }
 
-void order_batch(const struct order *order, uint64_t batch, struct order_batch *ret_batch)
+uint32_t order_bucket_batch(const struct order *order, const struct bucket_size *bucket)
+{
+	return (uint32_t)(bucket->global * order_repeats(order) / order->world);
+}
+
+/* Returns the number of samples that each rank has of a whole batch over all ranks. */
+static uint32_t batch_count(const struct order *order, uint64_t epoch, uint64_t batch)
+{
+	if (!buckets_of(order->sampler))
+		return order->batch_size;
+	uint64_t first = batch * order_global(order) / order_repeats(order);
+	return order_bucket_batch(order, bucket_at(order->sampler, epoch, first));
+}
+
+void order_batch(const struct order *order, uint64_t epoch, uint64_t batch,
+		 struct order_batch *ret_batch)
 {
 	assert(batch < order->batches);
 	uint64_t full = full_batches(order);
 	struct order_batch result = {.last = batch + 1 == order->batches};
 	if (batch < full) {
-		result.first =
-			batch * order_global(order) + (uint64_t)order->rank * order->batch_size;
-		result.count = order->batch_size;
+		result.count = batch_count(order, epoch, batch);
+		result.first = batch * order_global(order) + (uint64_t)order->rank * result.count;
 	} else {
 		struct global_batch tail = tail_batch(order, batch - full);
 		uint64_t first;
@@ -182,14 +204,13 @@ void order_slice_init(struct order_slice *ret_slice, const struct order *order, 
 		      uint64_t batch)
 {
 	struct order_batch part;
-	order_batch(order, batch, &part);
+	order_batch(order, epoch, batch, &part);
 	*ret_slice =
 		(struct order_slice){.count = part.count, .last = part.last, .first = part.first};
 	order_epoch_init(&ret_slice->epoch, order, epoch);
-	const struct buckets *buckets = buckets_of(order->sampler);
-	if (buckets)
-		ret_slice->bucket = &buckets->sizes[sampler_bucket_at(
-			order->sampler, epoch, part.first / order_repeats(order))];
+	if (buckets_of(order->sampler))
+		ret_slice->bucket =
+			bucket_at(order->sampler, epoch, part.first / order_repeats(order));
 }
 
 struct order_item order_slice_at(const struct order_slice *slice, uint32_t i)
@@ -211,7 +232,7 @@ int order_walk_at(struct order_walk *walk, uint64_t unit, uint64_t *ret_sample)
 	struct order_batch batch;
 	if (walk->epoch_end != 0 && epoch >= walk->epoch_end)
 		return -ENODATA;
-	order_batch(&walk->order, batches % walk->order.batches, &batch);
+	order_batch(&walk->order, epoch, batches % walk->order.batches, &batch);
 	if (position >= batch.count)
 		return 0;
 	if (!walk->cached || walk->cached_epoch != epoch) {

@@ -10,7 +10,7 @@
  * batch_size with the same product give the same global batches.
  *
  * With buckets (buckets.h) an epoch has several short batches, one for each bucket that has a
- * remainder, at its end.
+ * remainder, at its end; and its other global batches have at most world * batch_size samples.
  *
  * With repeats (batch augmentation: Hoffer et al. 2020, "Augment Your Batch") a global batch
  * contains 1/repeats as many distinct samples: all of them once, then all of them again, and so on.
@@ -87,8 +87,11 @@ uint64_t order_copy_seed(uint64_t seed, uint32_t copy);
  * epoch from 0 on; the same for all ranks.
  */
 uint64_t order_step(const struct order *order, uint64_t epoch, uint64_t batch);
-/* Computes the range of a batch; batch < order->batches. */
-void order_batch(const struct order *order, uint64_t batch, struct order_batch *ret_batch);
+/* Returns the samples of a bucket in a whole batch of one rank, with repeats. */
+uint32_t order_bucket_batch(const struct order *order, const struct bucket_size *bucket);
+/* Computes the range of a batch of an epoch; batch < order->batches. */
+void order_batch(const struct order *order, uint64_t epoch, uint64_t batch,
+		 struct order_batch *ret_batch);
 
 /*
  * The samples of one batch, of either kind of feed: positions of an epoch's sequence, or a list

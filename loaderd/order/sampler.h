@@ -54,8 +54,9 @@ enum sampler_ends {
 struct sampler {
 	uint64_t seed;
 	bool shuffle;
-	uint64_t global;        /* distinct samples of a global batch */
-	uint64_t epoch_samples; /* positions of an epoch; set by sampler_finish() */
+	uint64_t global; /* distinct samples of a global batch */
+	/* samples of an epoch, and positions unless there are buckets; set by sampler_finish() */
+	uint64_t epoch_samples;
 	/*
 	 * Draws are numbered through all epochs: of a mixture, of weights that change, and if
 	 * epoch_samples was given. Otherwise an epoch is one pass of the only part.

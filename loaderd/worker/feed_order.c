@@ -342,6 +342,15 @@ static int check_choice(const struct choosing *at)
 	return 0;
 }
 
+static struct bucket_size bucket_of(const Loaderd__OpenFeed *request, const Loaderd__Bucket *bucket)
+{
+	uint32_t size = bucket->batch_size == 0 ? request->batch_size : bucket->batch_size;
+	uint32_t world = request->world == 0 ? 1 : request->world;
+	uint32_t repeats = request->repeats == 0 ? 1 : request->repeats;
+	return (struct bucket_size){bucket->width, bucket->height,
+				    (uint64_t)size * world / repeats};
+}
+
 /* Assigns the chosen samples to the buckets. */
 static int choose_buckets(struct choosing *at, const Loaderd__OpenFeed *request)
 {
@@ -350,8 +359,7 @@ static int choose_buckets(struct choosing *at, const Loaderd__OpenFeed *request)
 	if (request->n_buckets == 0)
 		return 0;
 	for (size_t i = 0; i < request->n_buckets; i++)
-		sizes[i] = (struct bucket_size){request->buckets[i]->width,
-						request->buckets[i]->height};
+		sizes[i] = bucket_of(request, request->buckets[i]);
 	sigbus_guard_enter(&at->dataset->guard);
 	int r = sampler_set_buckets(at->part, at->image, sizes, (uint32_t)request->n_buckets,
 				    &error);

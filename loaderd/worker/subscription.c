@@ -99,12 +99,10 @@ static int check_wanted(const Loaderd__OpenFeed *request, struct refusal *refusa
 static int check_buckets(const Loaderd__OpenFeed *request, const struct config *config,
 			 struct refusal *refusal)
 {
+	uint32_t world = request->world == 0 ? 1 : request->world;
 	if (request->n_buckets > BUCKETS_MAX)
 		return refuse_request(refusal, EINVAL, "buckets", "%zu buckets: a feed may have %d",
 				      request->n_buckets, BUCKETS_MAX);
-	if (request->n_buckets > 0 && request->n_parts == 0)
-		return refuse_request(refusal, EINVAL, "parts",
-				      "buckets need a part: give the dataset as the only one");
 	for (size_t i = 0; i < request->n_buckets; i++) {
 		uint32_t width = request->buckets[i]->width, height = request->buckets[i]->height;
 		if (width == 0 || height == 0)
@@ -117,7 +115,22 @@ static int check_buckets(const Loaderd__OpenFeed *request, const struct config *
 				"bucket %zu is %u x %u pixels, but the daemon's limit "
 				"is %llu pixels per side ([limits] image_side)",
 				i, width, height, (unsigned long long)config->image_side);
+		uint32_t batch_size = request->buckets[i]->batch_size;
+		if (batch_size > request->batch_size)
+			return refuse_request(refusal, EINVAL, "buckets",
+					      "bucket %zu has a batch_size of %u, above that of "
+					      "the feed, %u, which is the largest",
+					      i, batch_size, request->batch_size);
+		if (batch_size > 0 && request->repeats > 1 &&
+		    (uint64_t)batch_size * world % request->repeats != 0)
+			return refuse_request(refusal, EINVAL, "buckets",
+					      "bucket %zu has a batch_size of %u: repeats %u does "
+					      "not divide it times world %u",
+					      i, batch_size, request->repeats, world);
 	}
+	if (request->n_buckets > 0 && request->n_parts == 0)
+		return refuse_request(refusal, EINVAL, "parts",
+				      "buckets need a part: give the dataset as the only one");
 	return 0;
 }
 

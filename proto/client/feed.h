@@ -162,6 +162,7 @@ struct feed_stage {
 /* A shape of finished images, in pixels. */
 struct feed_bucket {
 	uint32_t width, height;
+	uint32_t batch_size; /* samples per batch and rank, at most feed_options'; 0: as many */
 };
 
 /* The order of a feed of one or several datasets. See loaderd(1), ORDER AND RESUME. */

@@ -174,6 +174,7 @@ static int keep_buckets(const struct feed_order *order, struct kept_order *kept)
 		loaderd__bucket__init(&messages[b]);
 		messages[b].width = order->buckets[b].width;
 		messages[b].height = order->buckets[b].height;
+		messages[b].batch_size = order->buckets[b].batch_size;
 		kept->buckets[b] = &messages[b];
 	}
 	kept->bucket_count = count;

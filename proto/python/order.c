@@ -89,8 +89,8 @@ static int parse_buckets(PyObject *buckets, struct parsed_order *order)
 		return -1;
 	}
 	for (Py_ssize_t b = 0; b < count; b++)
-		if (!PyArg_ParseTuple(PyTuple_GetItem(buckets, b), "II", &order->buckets[b].width,
-				      &order->buckets[b].height))
+		if (!PyArg_ParseTuple(PyTuple_GetItem(buckets, b), "III", &order->buckets[b].width,
+				      &order->buckets[b].height, &order->buckets[b].batch_size))
 			return -1;
 	order->order.buckets = order->buckets;
 	order->order.bucket_count = (uint32_t)count;

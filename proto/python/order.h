@@ -1,8 +1,8 @@
 /*
  * Orders as loaderd/_order.py describes them to Stream: None, or (parts, stages, ends,
- * epoch_samples, part_batches, buckets). A bucket is (width, height). A part is (dataset, where,
- * samples, weights, class_weights, balanced, classes_per_batch), its lists bytes of u64 and f32 or
- * None; a stage is (from, shares).
+ * epoch_samples, part_batches, buckets). A bucket is (width, height, batch_size). A part is
+ * (dataset, where, samples, weights, class_weights, balanced, classes_per_batch), its lists bytes
+ * of u64 and f32 or None; a stage is (from, shares).
  */
 #pragma once
 

@@ -414,11 +414,18 @@ int pipeline_fix_size(struct pipeline *pipeline, uint32_t width, uint32_t height
 	return 0;
 }
 
+bool pipeline_takes_buckets(const struct pipeline *pipeline)
+{
+	for (unsigned i = 0; i < pipeline->view_count; i++)
+		if (pipeline_takes_buckets(pipeline->views[i]))
+			return true;
+	return bucket_resize_of(pipeline) != NULL;
+}
+
 int pipeline_fix_buckets(struct pipeline *pipeline, const struct pipeline_size *sizes,
 			 unsigned count, struct pipeline_error *error)
 {
 	struct pipeline_size most = {0, 0};
-	bool taken = bucket_resize_of(pipeline) != NULL;
 
 	for (unsigned i = 0; i < count; i++) {
 		if (sizes[i].width == 0 || sizes[i].height == 0 ||
@@ -429,12 +436,10 @@ int pipeline_fix_buckets(struct pipeline *pipeline, const struct pipeline_size *
 		if ((uint64_t)sizes[i].width * sizes[i].height > (uint64_t)most.width * most.height)
 			most = sizes[i];
 	}
-	for (unsigned i = 0; i < pipeline->view_count; i++) {
-		taken |= bucket_resize_of(pipeline->views[i]) != NULL;
-		if (bucket_resize_of(pipeline->views[i]))
+	for (unsigned i = 0; i < pipeline->view_count; i++)
+		if (pipeline_takes_buckets(pipeline->views[i]))
 			pipeline_fix_buckets(pipeline->views[i], sizes, count, NULL);
-	}
-	if (!taken)
+	if (!pipeline_takes_buckets(pipeline))
 		return pipeline_fail(error, -EINVAL, -1,
 				     "the feed has buckets, but its pipeline makes no use of them: "
 				     "add bucket_resize, in place of what sets the size");

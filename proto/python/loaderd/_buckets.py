@@ -14,6 +14,7 @@ class OpenedBucket(NamedTuple):
 
     width: int  #: of its images, in pixels
     height: int
+    batch_size: int  #: samples per batch of this rank
     samples: int  #: samples, or entries of `samples`, that belong to it
 
 
@@ -39,8 +40,11 @@ def bucket_sizes(area: int, step: int = 64, ratio: Tuple[float, float] = (0.5, 2
     return sorted(found, key=lambda size: (size[0] / size[1], size))
 
 
-def parse(buckets: Any) -> Tuple[Tuple[int, int], ...]:
-    """Returns the sizes in the form that _feed.Stream takes; () for None."""
+def parse(buckets: Any, batch_size: int, batch_pixels: int) -> Tuple[Tuple[int, int, int], ...]:
+    """Returns (width, height, batch_size) of each bucket, in the form that _feed.Stream takes; () for None."""
+    batch_pixels = number("batch_pixels", batch_pixels, 64)
+    if buckets is None and batch_pixels:
+        raise BadOption("batch_pixels: limits the batches of buckets, and there are none: give buckets, or omit it", 22)
     if buckets is None:
         return ()
     if not isinstance(buckets, Sequence) or isinstance(buckets, (str, bytes)):
@@ -51,5 +55,9 @@ def parse(buckets: Any) -> Tuple[Tuple[int, int], ...]:
     for size in buckets:
         if not isinstance(size, Sequence) or isinstance(size, (str, bytes)) or len(size) != 2:
             raise TypeError(f"buckets: {size!r} is not a size (width, height)")
-        found.append((number("buckets", size[0]), number("buckets", size[1])))
+        width, height = number("buckets", size[0]), number("buckets", size[1])
+        fits = batch_pixels // max(1, width * height) if batch_pixels else batch_size
+        if fits == 0:
+            raise BadOption(f"batch_pixels: {batch_pixels} are fewer than one image of {width} x {height} has", 22)
+        found.append((width, height, min(fits, batch_size)))
     return tuple(found)

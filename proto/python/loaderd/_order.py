@@ -204,7 +204,7 @@ def _batches(parts: Sequence[Part]) -> List[int]:
 
 
 def make(
-    parts: Sequence[Part], ends: str, epoch_samples: int, mix: str, buckets: Tuple[Tuple[int, int], ...], names: Callable[[str], Sequence[str]]
+    parts: Sequence[Part], ends: str, epoch_samples: int, mix: str, buckets: Tuple[Tuple[int, int, int], ...], names: Callable[[str], Sequence[str]]
 ) -> Order:
     """Returns an order. names(path): returns the class names of a dataset, which are asked for only if weights have names."""
     batches = _batches(parts)
@@ -226,7 +226,7 @@ def make(
     return Order(
         (tuple(native), stages, choice("ends", ends, _ENDS), number("epoch_samples", epoch_samples, 64), bool(by_batch), buckets),
         tuple(part.dataset for part in parts),
-        {"parts": described, "stages": [list(map(list_of, stage)) for stage in stages], "mix": mix, "buckets": [list(size) for size in buckets]},
+        {"parts": described, "stages": [list(map(list_of, stage)) for stage in stages], "mix": mix, "buckets": [list(size[:2]) for size in buckets]},
         by_batch > 0 or len(batches) > 1 or bool(buckets) or any(part.classes_per_batch for part in parts),
     )
 

@@ -97,6 +97,8 @@ class Feed:
     buckets      sizes (width, height) of finished images, of which bucket_sizes() makes a list: each batch over all ranks has samples of one
                  bucket, that of the nearest aspect ratio, and "bucket_resize" in the pipeline makes its images of that size. Each sample
                  comes once per epoch; what is left of each bucket comes in smaller batches at its end, or with drop_last not at all
+    batch_pixels with buckets: the most pixels of a batch of this rank; buckets of large images then have fewer than batch_size samples in
+                 each batch. 0 means no limit
     mix          "sample" mixes parts within a batch; "batch" takes each batch over all ranks from one part, in the same shares
     repeats      number of times each sample appears in its batch, with independent augmentation; must divide batch_size times world
     bad          "substitute", "skip" or "fail": handling of samples that cannot be decoded
@@ -154,6 +156,7 @@ class Feed:
         ends: str = "first",
         mix: str = "sample",
         buckets: Optional[Sequence[Tuple[int, int]]] = None,
+        batch_pixels: int = 0,
         repeats: int = 1,
         wanted: bool = False,
         bad: str = "substitute",
@@ -223,7 +226,7 @@ class Feed:
         position = number("epoch", epoch, 64), number("batch", batch, 64)
         address, private = choose(socket, daemon, threads, settings)
         self._order: Optional[Order] = None
-        self._buckets = parse_buckets(buckets)
+        self._buckets = parse_buckets(buckets, batch_size, batch_pixels)
         if len(parts) > 1 or epoch_samples or self._buckets or parts[0].chooses():
             self._order = make(parts, ends, epoch_samples, mix, self._buckets, lambda path: facts_of(path, socket=address).classes)
             self._options["order"] = self._order.native
@@ -252,7 +255,9 @@ class Feed:
         options = self._options
         if options["last"] == LAST["short"] and options["world"] > 1:
             whole = [self._source.info["epoch_samples"] or self.samples]
-            texts = [uneven_ranks(n, options["batch_size"], options["world"], options["repeats"]) for n in self._source.buckets or whole]
+            sizes = [bucket[2] for bucket in self._buckets] or [options["batch_size"]]
+            counts = zip(self._source.buckets or whole, sizes)
+            texts = [uneven_ranks(n, size, options["world"], options["repeats"]) for n, size in counts]
             self._warn(next(filter(None, texts), None), RankWarning)
 
     def _step(self) -> int:
@@ -528,13 +533,13 @@ class Feed:
             self._check_dataset(state)  # the file may have been replaced since this feed was opened
 
     def _check_order(self, state: Mapping[str, Any]) -> None:
-        compare(state.get("order"), self._described())
         saved = state["batch_size"] * max(1, state["world"])
-        if self._order is not None and self._order.needs_batch and saved != self._step():
+        if state.get("order") and self._order is not None and self._order.needs_batch and saved != self._step():
             raise BadOption(
                 f"batch_size: the state was saved with {saved} samples per batch over all ranks, and this feed has {self._step()}; this order "
                 "depends on it, so that batch_size times world must stay the same", 22,
             )  # fmt: skip
+        compare(state.get("order"), self._described())
 
     def _batch_after(self, done: int) -> int:
         """Returns the number of the batch that follows `done` samples of all ranks."""

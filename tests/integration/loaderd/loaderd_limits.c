@@ -65,7 +65,7 @@ TEST(unknown_choices)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-TEST(too_many_buckets)
+TEST(impossible_buckets)
 {
 	enum { COUNT = 257 };
 	struct fixture *fixture = *state;
@@ -83,6 +83,9 @@ TEST(too_many_buckets)
 	open_feed.n_buckets = 1;
 	expect_raw_refusal(fixture, path, &open_feed,
 			   "buckets need a part: give the dataset as the only one");
+	bucket.batch_size = 9;
+	expect_raw_refusal(fixture, path, &open_feed,
+			   "bucket 0 has a batch_size of 9, above that of the feed, 8");
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 

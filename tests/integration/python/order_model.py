@@ -191,10 +191,11 @@ def nearest_bucket(sizes, width, height):
 
 
 class Buckets:
-    """The batches over all ranks of a feed with buckets. images: (width, height) of each sample; entries: those that are drawn from."""
+    """The batches over all ranks of a feed with buckets. images: (width, height) of each sample; entries: those that are drawn from;
+    steps: samples per batch over all ranks, of each bucket."""
 
-    def __init__(self, sizes, images, entries, seed, step, shuffle=True):
-        self.sizes, self.seed, self.step, self.shuffle = sizes, seed, step, shuffle
+    def __init__(self, sizes, images, entries, seed, steps, shuffle=True):
+        self.sizes, self.seed, self.steps, self.shuffle = sizes, seed, steps, shuffle
         self.members = [[i for i in entries if nearest_bucket(sizes, *images[i]) == b] for b in range(len(sizes))]
 
     def epoch(self, number, short=True):
@@ -203,8 +204,9 @@ class Buckets:
         for b, members in enumerate(self.members):
             at = permuted(len(members), self.seed, number, b, MEMBERS) if self.shuffle else lambda i: i
             drawn = [members[at(i)] for i in range(len(members))]
-            cut = len(drawn) // self.step * self.step
-            whole += [(self.sizes[b], drawn[i : i + self.step]) for i in range(0, cut, self.step)]
+            step = self.steps[b]
+            cut = len(drawn) // step * step
+            whole += [(self.sizes[b], drawn[i : i + step]) for i in range(0, cut, step)]
             tails += [(self.sizes[b], drawn[cut:])] if cut < len(drawn) else []
         if self.shuffle:
             at = permuted(len(whole), self.seed, number, 0, BUCKETS)

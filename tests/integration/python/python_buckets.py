@@ -44,8 +44,8 @@ class Buckets(unittest.TestCase):
         given = {"batch_size": STEP, "pipeline": PIPELINE, "shuffle": True, "seed": SEED, "daemon": "private", "buckets": SIZES, **options}
         return loaderd.Feed(self.path, **given)
 
-    def model(self, entries=range(COUNT), shuffle=True, step=STEP):
-        return model.Buckets(SIZES, IMAGES, entries, SEED, step, shuffle)
+    def model(self, entries=range(COUNT), shuffle=True, step=STEP, steps=None):
+        return model.Buckets(SIZES, IMAGES, entries, SEED, steps or [step] * len(SIZES), shuffle)
 
     def taken(self, batch):
         """Returns size and samples of a batch, whose images must be those of the samples."""
@@ -65,7 +65,7 @@ class Buckets(unittest.TestCase):
                 for number in range(2):
                     self.assertEqual(self.epoch(feed), order.epoch(number, not drop_last))
         self.assertEqual(len(feed), len(order.epoch(0)))
-        self.assertEqual([(b.width, b.height, b.samples) for b in feed.buckets], [(*s, len(m)) for s, m in zip(SIZES, order.members)])
+        self.assertEqual([tuple(b) for b in feed.buckets], [(*s, STEP, len(m)) for s, m in zip(SIZES, order.members)])
         self.assertEqual(sum(b.samples for b in feed.buckets), COUNT)
 
     def test_ranks(self):
@@ -80,6 +80,30 @@ class Buckets(unittest.TestCase):
                 self.assertEqual(len({size for size, _ in here}), 1)
                 found.append((here[0][0], [sample for _, samples in here for sample in samples]))
             self.assertEqual(found, expected)
+
+    def test_pixels(self):
+        """Batches of large images have fewer samples, at any world, and take no more memory."""
+        steps = [min(24, 12 * 1024 // (w * h)) // 2 * 2 for w, h in SIZES]
+        self.assertEqual(steps, [12, 10, 10, 24, 8])
+        expected = self.model(steps=steps)
+        for shuffle in (True, False):
+            feed = self.feed(batch_size=24, batch_pixels=12 * 1024, shuffle=shuffle)
+            alone = self.model(steps=[b.batch_size for b in feed.buckets], shuffle=shuffle)
+            self.assertEqual([self.epoch(feed) for _ in range(2)], [alone.epoch(0), alone.epoch(1)])
+        self.assertEqual([b.batch_size for b in feed.buckets], [12, 10, 10, 24, 9])
+        found = [self.epoch(self.feed(batch_size=12, batch_pixels=6 * 1024, rank=rank, world=2)) for rank in (0, 1)]
+        for i, (size, samples) in enumerate(expected.epoch(0)):
+            self.assertEqual([sample for rank in found if i < len(rank) for sample in rank[i][1]], samples)
+            self.assertEqual({rank[i][0] for rank in found if i < len(rank)}, {size})
+        feed = self.feed(batch_size=24, batch_pixels=12 * 1024, epoch=2, batch=5)
+        self.assertEqual(self.taken(next(feed)), self.model(steps=[12, 10, 10, 24, 9]).epoch(2)[5])
+        repeated = self.epoch(self.feed(batch_size=48, batch_pixels=36 * 1024, repeats=2))
+        self.assertEqual(repeated, [(size, samples * 2) for size, samples in self.model(steps=[18, 16, 16, 24, 14]).epoch(0)])
+        # The ring has room for 24 of the smallest images, not of the largest: 12 * 1024 pixels, where 24 * 1280 would be.
+        ring, larger = (self.feed(batch_size=24, batch_pixels=n, slots=2)._source.info["bytes"] for n in (12 * 1024, 0))
+        self.assertAlmostEqual(larger - ring, 2 * 3 * (24 * 1280 - 12 * 1024), delta=2 * 4096)
+        with self.assertRaisesRegex(loaderd.BadOption, "orders the samples otherwise"):
+            self.feed(batch_size=24, batch_pixels=8 * 1024).load_state_dict(feed.state_dict())
 
     def test_positions(self):
         for number, batch in ((0, 1), (1, 13), (4, len(self.model().epoch(0)) - 1)):
@@ -153,6 +177,9 @@ class Buckets(unittest.TestCase):
             ({"weights": [1] * COUNT}, "leave out weights"),
             ({"buckets": [(16, 0)]}, "bucket 0 is 16 x 0 pixels"),
             ({"buckets": [(16, 16), (8, 100000)]}, "bucket 1 is 8 x 100000 pixels"),
+            ({"batch_pixels": 100}, "fewer than one image of 32 x 32"),
+            ({"batch_pixels": 9000, "buckets": None, "pipeline": "resize(8x8)"}, "there are none"),
+            ({"batch_pixels": 32 * 32 * 3, "repeats": 2}, "bucket 0 has a batch_size of 3: repeats 2 does not divide it"),
             ({"buckets": []}, "1 to 256"),
             ({"buckets": [(16, 16)] * 257}, "1 to 256"),
             ({"batch_size": 150}, None),

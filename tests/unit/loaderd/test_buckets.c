@@ -16,6 +16,8 @@ enum { SAMPLES = 1203, SIZES = 6, SIDE_MAX = 40 };
 
 static const struct bucket_size sizes[SIZES] = {{16, 16}, {24, 12}, {12, 24},
 						{32, 32}, {8, 8},   {64, 2}};
+/* Samples of a global batch, as parts of that of the feed. */
+static const uint64_t divisors[][SIZES] = {{1, 1, 1, 1, 1, 1}, {1, 2, 2, 1, 2, 1}};
 
 static struct packimg *dataset;
 static struct {
@@ -122,8 +124,12 @@ TEST(nearest_of_ties)
 	assert_int_equal(bucket_nearest(&search, 65520, 65535), 0);
 }
 
-static struct sampler make_sampler(const struct selection *selection, uint64_t global, bool shuffle)
+static struct sampler make_sampler_of(const struct selection *selection, uint64_t global,
+				      const uint64_t divided[SIZES], bool shuffle)
 {
+	struct bucket_size own[SIZES];
+	for (uint32_t i = 0; i < SIZES; i++)
+		own[i] = (struct bucket_size){sizes[i].width, sizes[i].height, global / divided[i]};
 	struct sampler sampler = {.seed = 5,
 				  .shuffle = shuffle,
 				  .global = global,
@@ -136,9 +142,14 @@ static struct sampler make_sampler(const struct selection *selection, uint64_t g
 		sampler.parts->selection = *selection;
 	else
 		selection_init_all(&sampler.parts->selection, SAMPLES);
-	assert_int_equal(sampler_set_buckets(sampler.parts, dataset, sizes, SIZES, &error), 0);
+	assert_int_equal(sampler_set_buckets(sampler.parts, dataset, own, SIZES, &error), 0);
 	assert_int_equal(sampler_finish(&sampler, NULL, SAMPLER_ENDS_FIRST, 0, &error), 0);
 	return sampler;
+}
+
+static struct sampler make_sampler(const struct selection *selection, uint64_t global, bool shuffle)
+{
+	return make_sampler_of(selection, global, divisors[0], shuffle);
 }
 
 static struct order make_order(const struct sampler *sampler, uint32_t rank, uint32_t world,
@@ -205,15 +216,18 @@ static void check_epoch(const struct sampler *sampler, uint64_t epoch, uint32_t 
 			bool last_short, const struct global *globals, uint64_t batches)
 {
 	uint32_t times[SAMPLES] = {0}, full[SIZES] = {0}, tails[SIZES] = {0}, members[SIZES] = {0};
-	uint64_t global = sampler->global * repeats;
+	uint64_t before = UINT64_MAX;
 	const struct buckets *buckets = sampler_buckets(sampler);
 	for (uint64_t b = 0; b < batches; b++) {
 		uint32_t bucket = (uint32_t)(globals[b].bucket - buckets->sizes);
+		uint64_t global = buckets->sizes[bucket].global * repeats;
+		bool whole = globals[b].count == global;
 		assert_true(globals[b].count <= global);
-		*(globals[b].count == global ? &full[bucket] : &tails[bucket]) += 1;
-		assert_true(globals[b].count == global || last_short);
+		*(whole ? &full[bucket] : &tails[bucket]) += 1;
+		assert_true(whole || last_short);
 		/* Short batches come last, and never grow. */
-		assert_true(b == 0 || globals[b].count <= globals[b - 1].count);
+		assert_true(whole ? before == UINT64_MAX : globals[b].count <= before);
+		before = whole ? before : globals[b].count;
 		for (uint32_t i = 0; i < globals[b].count; i++) {
 			struct order_item item = globals[b].items[i];
 			times[item.sample]++;
@@ -226,8 +240,8 @@ static void check_epoch(const struct sampler *sampler, uint64_t epoch, uint32_t 
 	for (uint32_t i = 0; i < SAMPLES; i++)
 		members[model_nearest(stored[i].width, stored[i].height)]++;
 	for (uint32_t s = 0; s < SIZES; s++) {
-		assert_int_equal(full[s], members[s] / sampler->global);
-		assert_int_equal(tails[s], last_short && members[s] % sampler->global > 0);
+		assert_int_equal(full[s], members[s] / buckets->sizes[s].global);
+		assert_int_equal(tails[s], last_short && members[s] % buckets->sizes[s].global > 0);
 	}
 	for (uint32_t i = 0; i < SAMPLES; i++)
 		assert_true(last_short ? times[i] == repeats : times[i] % repeats == 0);
@@ -238,10 +252,11 @@ TEST(each_sample_once_at_any_world)
 	static const uint32_t worlds[] = {1, 2, 3, 8};
 	enum { MAX = SAMPLES };
 	struct global *first = calloc(MAX, sizeof(*first)), *next = calloc(MAX, sizeof(*next));
-	for (int variant = 0; variant < 8; variant++) {
+	for (int variant = 0; variant < 16; variant++) {
 		bool last_short = variant & 1, shuffle = variant & 2;
 		uint32_t repeats = variant & 4 ? 3 : 1;
-		struct sampler sampler = make_sampler(NULL, 24, shuffle);
+		const uint64_t *divided = divisors[variant / 8];
+		struct sampler sampler = make_sampler_of(NULL, 48, divided, shuffle);
 		for (uint64_t epoch = 0; epoch < 2; epoch++) {
 			uint64_t batches =
 				whole_epoch(&sampler, epoch, 1, repeats, last_short, first, MAX);

@@ -154,7 +154,7 @@ static void mark_rank(const struct order *order, const struct order_epoch *epoch
 {
 	for (uint64_t b = 0; b < order->batches; b++) {
 		struct order_batch batch;
-		order_batch(order, b, &batch);
+		order_batch(order, 0, b, &batch);
 		assert_true(batch.count > 0 && batch.count <= order->batch_size);
 		assert_int_equal(batch.last, b + 1 == order->batches);
 		for (uint32_t i = 0; i < batch.count; i++)
@@ -206,7 +206,7 @@ TEST(world_size_does_not_matter)
 			struct order_epoch epoch;
 			struct order_batch batch;
 			order_epoch_init(&epoch, &order, 2);
-			order_batch(&order, 5, &batch);
+			order_batch(&order, 0, 5, &batch);
 			for (uint32_t i = 0; i < batch.count; i++)
 				sets[w][order_at(&epoch, batch.first + i).sample]++;
 		}
@@ -222,7 +222,7 @@ TEST(remainder_is_divided)
 		struct order order = make_order(10, 3, rank, 4, true);
 		struct order_batch batch;
 		assert_int_equal(order.batches, 1);
-		order_batch(&order, 0, &batch);
+		order_batch(&order, 0, 0, &batch);
 		assert_int_equal(batch.count, counts[rank]);
 	}
 	assert_int_equal(make_order(27, 3, 2, 4, true).batches, 3);
@@ -245,8 +245,8 @@ TEST(repeats)
 	order_epoch_init(&copies, &thrice, 5);
 	for (uint64_t b = 0; b < plain.batches; b++) {
 		struct order_batch batch, of;
-		order_batch(&plain, b, &batch);
-		order_batch(&thrice, b, &of);
+		order_batch(&plain, 0, b, &batch);
+		order_batch(&thrice, 0, b, &of);
 		assert_int_equal(of.count, 3 * batch.count);
 		assert_int_equal(of.last, batch.last);
 		for (uint32_t i = 0; i < of.count; i++) {
@@ -261,7 +261,7 @@ TEST(repeats)
 		struct order_batch part;
 		one.repeats = 3;
 		assert_int_equal(order_init(&one), 0);
-		order_batch(&one, 2, &part);
+		order_batch(&one, 0, 2, &part);
 		assert_int_equal(part.first, 24 + 3 * rank);
 	}
 	assert_true(order_copy_seed(7, 0) == 7);
