@@ -7,6 +7,16 @@
 #include "format/base/schema.h"
 #include "loaderd/worker/delivery.h"
 
+/* The name of a field for the transforms left to the client. */
+#define DEFERRED "__deferred__"
+
+/*
+ * For rings of version 1: adds fields of the dataset by name, with a limited capacity. Returns
+ * -EINVAL or -EDQUOT with the refusal filled in.
+ */
+int delivery_choose_fields(const Loaderd__OpenFeed *request, const struct config *config,
+			   const struct batcher_options *options, struct value_table *values,
+			   struct refusal *refusal);
 /* Adds a value to the table. Fails if that is full. */
 int delivery_append(struct value_table *values, const struct value *value, struct refusal *refusal);
 /* Returns true if each view has the value for itself: what is in a frame, or goes with boxes. */

@@ -61,7 +61,7 @@ TEST(files_are_asked_for_in_order)
 		{"the same file of GetDataset for ever", ask_again_for_ever, puppet_request_dataset,
 		 -EPROTO, "asks for file"},
 		{"files of a request for status", ask_again_for_ever, puppet_request_status,
-		 -EPROTO, "where none belong to the request"},
+		 -EPROTO, "but the request has 0"},
 	};
 	puppet_run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
