@@ -26,6 +26,7 @@ struct choosing {
 	const struct packimg *image; /* of the part */
 	const struct config *config;
 	struct sampler_part *part;
+	struct opening_progress *progress;
 	struct refusal *refusal;
 	uint64_t entries; /* of the list, or samples of the dataset, before filtering */
 	uint64_t *kept;   /* owned; bit i: the filter holds for entry i; NULL without filter */
@@ -134,15 +135,25 @@ static int choose_all(struct choosing *at)
 
 /*
  * Sets at->kept. Keeps a sample that is too damaged to tell: it comes as a bad sample. Returns
- * -EBADMSG if the dataset's file has shrunk.
+ * -EBADMSG if the dataset's file has shrunk, -ECANCELED if the client is gone.
  */
 static int evaluate(struct choosing *at, const struct where *where)
 {
+	enum { STEP = 1 << 10 };
+	struct opening_progress *progress = at->progress;
+	bool cancelled = false;
+	atomic_fetch_add_explicit(&progress->total, at->entries, memory_order_relaxed);
 	sigbus_guard_enter(&at->dataset->guard);
-	for (uint64_t i = 0; i < at->entries; i++)
+	for (uint64_t i = 0; i < at->entries && !cancelled; i++) {
 		if (where_match(where, at->image, selection_at(&at->part->selection, i)) != 0)
 			at->kept[i / 64] |= UINT64_C(1) << i % 64;
-	return sigbus_guard_leave() ? -EBADMSG : 0;
+		if (i % STEP != STEP - 1)
+			continue;
+		atomic_fetch_add_explicit(&progress->done, STEP, memory_order_relaxed);
+		cancelled = atomic_load_explicit(&progress->cancelled, memory_order_relaxed);
+	}
+	bool faulted = sigbus_guard_leave();
+	return faulted ? -EBADMSG : cancelled ? -ECANCELED : 0;
 }
 
 /* Drops the entries of a list that are not kept. */
@@ -177,6 +188,8 @@ static int choose_where(struct choosing *at)
 	if (r == -EBADMSG)
 		return refuse_part(at, EBADMSG, "dataset",
 				   "a file became shorter while it was read, or cannot be read");
+	if (r == -ECANCELED)
+		return refuse_part(at, ECANCELED, "where", "the client is gone");
 	return refuse_memory(at, r);
 }
 
@@ -428,8 +441,9 @@ static int check_memory(const struct sampler *sampler, const struct config *conf
 }
 
 static int fill(const Loaderd__OpenFeed *request, struct fd_transfer *files,
-		struct dataset *dataset, const struct config *config, struct sampler *sampler,
-		uint32_t **ret_shares, struct refusal *refusal)
+		struct dataset *dataset, const struct config *config,
+		struct opening_progress *progress, struct sampler *sampler, uint32_t **ret_shares,
+		struct refusal *refusal)
 {
 	int r = set_stages(request, sampler, ret_shares, refusal);
 	for (uint32_t p = 0; r == 0 && p < sampler->part_count; p++) {
@@ -442,6 +456,7 @@ static int fill(const Loaderd__OpenFeed *request, struct fd_transfer *files,
 			.image = packimg_part(dataset->image, p),
 			.config = config,
 			.part = &sampler->parts[p],
+			.progress = progress,
 			.refusal = refusal,
 		};
 		sampler->parts[p].first = packimg_part_first(dataset->image, p);
@@ -477,7 +492,8 @@ static int finish(const Loaderd__OpenFeed *request, struct dataset *dataset,
 
 int feed_order_make(const Loaderd__OpenFeed *request, struct fd_transfer *files,
 		    struct dataset *dataset, const struct config *config,
-		    struct sampler *ret_sampler, struct refusal *refusal)
+		    struct opening_progress *progress, struct sampler *ret_sampler,
+		    struct refusal *refusal)
 {
 	uint32_t repeats = request->repeats == 0 ? 1 : request->repeats;
 	uint32_t world = request->world == 0 ? 1 : request->world;
@@ -492,7 +508,7 @@ int feed_order_make(const Loaderd__OpenFeed *request, struct fd_transfer *files,
 	uint32_t *shares = NULL;
 	if (!sampler.parts)
 		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
-	int r = fill(request, files, dataset, config, &sampler, &shares, refusal);
+	int r = fill(request, files, dataset, config, progress, &sampler, &shares, refusal);
 	r = r ?: finish(request, dataset, &sampler, shares, refusal);
 	free(shares);
 	if (r < 0) {

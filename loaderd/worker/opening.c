@@ -48,6 +48,7 @@ struct opening {
 	int error;
 	/* Of OpenFeed: */
 	uint64_t feed_id;
+	struct opening_progress progress;
 	struct subscription *feed;
 	/* Of GetDataset: the packed reply */
 	uint8_t *packed;
@@ -108,7 +109,10 @@ static void opening_finish(struct session *session)
  */
 void opening_drop(struct session *session)
 {
-	if (!session->opening || steps[session->opening->state].run)
+	if (!session->opening)
+		return;
+	atomic_store_explicit(&session->opening->progress.cancelled, true, memory_order_relaxed);
+	if (steps[session->opening->state].run)
 		return;
 	if (is_feed(session->opening))
 		session_forget_feed(session);
@@ -150,6 +154,19 @@ bool opening_blocks_requests(const struct session *session)
 bool opening_waits_for_room(const struct session *session)
 {
 	return session->opening && session->opening->state == OPENING_WAIT_ROOM;
+}
+
+void opening_tell_progress(struct session *session)
+{
+	struct opening *opening = session->opening;
+	Loaderd__Progress progress = LOADERD__PROGRESS__INIT;
+	const Loaderd__Reply reply = REPLY(PROGRESS, progress, &progress);
+	if (!opening || opening->state != OPENING_PREPARE || !opening->request->open_feed->progress)
+		return;
+	progress.total = atomic_load_explicit(&opening->progress.total, memory_order_relaxed);
+	progress.done = atomic_load_explicit(&opening->progress.done, memory_order_relaxed);
+	if (progress.done > 0)
+		session_reply(session, &reply);
 }
 
 /* The functions below are in the order in which a request reaches them. */
@@ -349,7 +366,8 @@ void opening_files(struct session *session, const Loaderd__Files *part)
 static int prepare_run(struct opening *opening)
 {
 	return subscription_new(opening->request->open_feed, opening->session, opening->feed_id,
-				&opening->files, &opening->feed, &opening->refusal);
+				&opening->files, &opening->progress, &opening->feed,
+				&opening->refusal);
 }
 
 static void prepare_next(struct opening *opening)

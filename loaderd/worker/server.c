@@ -360,6 +360,10 @@ static void server_on_time(struct server *server, uint64_t now_ns)
 	}
 	if (now_ns >= server->page_due_ns) {
 		status_publish(server);
+		for (struct session *next, *session = server->sessions; session; session = next) {
+			next = session->next;
+			opening_tell_progress(session);
+		}
 		server->page_due_ns = now_ns + PAGE_EVERY_S * SECOND_NS;
 	}
 	if (server->bad_log_end_ns != 0 && now_ns >= server->bad_log_end_ns)

@@ -142,6 +142,9 @@ void opening_writable(struct session *session);
 void opening_mapped(struct session *session);
 /* Call when the session closes: frees the request, after its running job if there is one. */
 void opening_drop(struct session *session);
+/* Tells the client how far its opening is, if a job examines samples for it. About once a second.
+ */
+void opening_tell_progress(struct session *session);
 /*
  * Returns true while the supervisor may send the ring on this connection: no request is read then,
  * because its reply could end up in the middle of the ring's frame.

@@ -251,13 +251,13 @@ static int open_dataset(struct subscription *subscription, const Loaderd__OpenFe
 /* Sets the order's samples, and its sampler if the feed asks for parts. */
 static int set_sampler(struct subscription *subscription, const Loaderd__OpenFeed *request,
 		       struct fd_transfer *files, const struct config *config,
-		       struct refusal *refusal)
+		       struct opening_progress *progress, struct refusal *refusal)
 {
 	struct order *order = &subscription->options.order;
 	order->samples = subscription->dataset->count;
 	if (request->n_parts == 0 || request->wanted)
 		return 0;
-	int r = feed_order_make(request, files, subscription->dataset, config,
+	int r = feed_order_make(request, files, subscription->dataset, config, progress,
 				&subscription->sampler, refusal);
 	if (r < 0)
 		return r;
@@ -445,7 +445,8 @@ static void subscription_report(void *user, struct dataset *dataset, uint64_t in
 }
 
 static int subscription_prepare(struct subscription *subscription, const Loaderd__OpenFeed *request,
-				struct fd_transfer *files, struct refusal *refusal)
+				struct fd_transfer *files, struct opening_progress *progress,
+				struct refusal *refusal)
 {
 	struct batcher_options *options = &subscription->options;
 	const struct pool *pool = subscription->session->server->pool;
@@ -466,7 +467,7 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 	options->threads = pool_threads(pool);
 	options->thread_indices = pool_thread_indices(pool);
 	subscription->writable = request->writable;
-	r = set_sampler(subscription, request, files, config, refusal);
+	r = set_sampler(subscription, request, files, config, progress, refusal);
 	if (r < 0)
 		return r;
 	r = set_order(options, request, refusal);
@@ -486,8 +487,8 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 }
 
 int subscription_new(const Loaderd__OpenFeed *request, struct session *session, uint64_t feed_id,
-		     struct fd_transfer *files, struct subscription **ret_subscription,
-		     struct refusal *refusal)
+		     struct fd_transfer *files, struct opening_progress *progress,
+		     struct subscription **ret_subscription, struct refusal *refusal)
 {
 	struct subscription *subscription = calloc(1, sizeof(*subscription));
 	if (!subscription)
@@ -505,7 +506,7 @@ int subscription_new(const Loaderd__OpenFeed *request, struct session *session, 
 	};
 	int r = !subscription->name || !subscription->pipeline
 			? refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory")
-			: subscription_prepare(subscription, request, files, refusal);
+			: subscription_prepare(subscription, request, files, progress, refusal);
 	if (r < 0) {
 		subscription_free(subscription);
 		return r;

@@ -13,7 +13,16 @@
 #include "loaderd/worker/registry.h"
 #include "proto/feed.pb-c.h"
 
+#include <stdatomic.h>
+
 struct session;
+
+/* How far a job that opens a feed is. The job writes `done` and `total`, the control thread reads.
+ */
+struct opening_progress {
+	_Atomic uint64_t done, total; /* samples examined; total is 0 until it is known */
+	_Atomic bool cancelled;       /* set by the control thread: the client is gone */
+};
 
 enum { SUBSCRIPTION_TEXT_MAX = 1024 };
 
@@ -47,8 +56,8 @@ struct refusal {
  * long as the storage does.
  */
 int subscription_new(const Loaderd__OpenFeed *request, struct session *session, uint64_t feed_id,
-		     struct fd_transfer *files, struct subscription **ret_subscription,
-		     struct refusal *refusal);
+		     struct fd_transfer *files, struct opening_progress *progress,
+		     struct subscription **ret_subscription, struct refusal *refusal);
 /*
  * Adds to an empty transfer the files that subscription_start() wants opened with O_DIRECT as well:
  * none without io_uring, else the first ones of the feed. -ENOMEM.

@@ -25,6 +25,9 @@ struct connection {
 	struct frame_reader reader;
 	char socket[128];     /* as the user would write it, for error texts */
 	bool version_refused; /* the daemon does not know the version of the last request */
+	/* feed_options.progress, while a feed is being opened */
+	int (*progress)(void *user, uint64_t done, uint64_t total);
+	void *progress_user;
 };
 
 /* Formats a sentence into error and returns code. */

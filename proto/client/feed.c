@@ -121,6 +121,7 @@ static int keep_options(struct feed *feed, const struct feed_options *options, c
 		return r;
 	feed->options = *options;
 	feed->options.order = NULL; /* feed->order has it */
+	feed->options.progress = NULL;
 	feed->options.socket = feed->connection.socket;
 	feed->options.fields = (const char *const *)feed->field_names;
 	feed->options.dataset = dataset;

@@ -250,6 +250,13 @@ struct feed_options {
 	 * with field_bytes 0 a file that does not record their longest is an error.
 	 */
 	const char *const *values;
+	/*
+	 * Called about once a second while feed_open() waits for a daemon that examines samples,
+	 * `done` of `total`. A negative errno ends feed_open() with it; return 0 to go on. May be
+	 * NULL. feed_open() waits as long as the daemon makes progress.
+	 */
+	int (*progress)(void *user, uint64_t done, uint64_t total);
+	void *progress_user;
 	/* Replaces `dataset`. Copied, lists as well, which are kept for reopening the feed. */
 	const struct feed_order *order;
 };

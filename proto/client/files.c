@@ -163,6 +163,7 @@ struct transfer {
 	struct dataset_files **files; /* [count] */
 	uint32_t count;
 	int64_t deadline_ms;
+	uint64_t done; /* of the last Progress */
 };
 
 static int answer(struct transfer *transfer, const Loaderd__NeedFiles *need, char *error)
@@ -187,6 +188,20 @@ static int answer(struct transfer *transfer, const Loaderd__NeedFiles *need, cha
 					    transfer->deadline_ms, error);
 }
 
+/* Waits on while the daemon makes progress. */
+static int take_progress(struct transfer *transfer, const Loaderd__Progress *progress, char *error)
+{
+	struct connection *connection = transfer->connection;
+	int64_t later_ms = clock_ms() + CONNECTION_TIMEOUT_MS;
+	if (progress->done > transfer->done && later_ms > transfer->deadline_ms)
+		transfer->deadline_ms = later_ms;
+	transfer->done = progress->done;
+	int r = connection->progress ? connection->progress(connection->progress_user,
+							    progress->done, progress->total)
+				     : 0;
+	return r < 0 ? error_set(error, r, "The program has given up opening the feed.") : 0;
+}
+
 int files_request(struct connection *connection, const Loaderd__Request *request, const char *text,
 		  const struct file_source *sources, uint32_t count, int64_t deadline_ms,
 		  Loaderd__Reply **ret_reply, char *error)
@@ -200,10 +215,13 @@ int files_request(struct connection *connection, const Loaderd__Request *request
 	int r = transfer.files
 			? connection_request(connection, request, text, deadline_ms, &reply, error)
 			: error_set(error, -ENOMEM, "Out of memory.");
-	while (r == 0 && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
-		r = answer(&transfer, reply->need_files, error);
+	while (r == 0 && (reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES ||
+			  reply->kind_case == LOADERD__REPLY__KIND_PROGRESS)) {
+		r = reply->kind_case == LOADERD__REPLY__KIND_PROGRESS
+			    ? take_progress(&transfer, reply->progress, error)
+			    : answer(&transfer, reply->need_files, error);
 		loaderd__reply__free_unpacked(reply, NULL);
-		r = r ?: connection_reply(connection, text, deadline_ms, &reply, error);
+		r = r ?: connection_reply(connection, text, transfer.deadline_ms, &reply, error);
 	}
 	for (uint32_t p = 0; transfer.files && p < count; p++)
 		free(transfer.files[p]);

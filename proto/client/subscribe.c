@@ -131,6 +131,7 @@ static int subscribe_as(struct feed *feed, const struct feed_options *options, u
 	open.repeats = options->repeats > 1 ? options->repeats : 0;
 	open.wanted = options->wanted != 0;
 	open.views = true;
+	open.progress = true;
 	open.targets = true;
 	open.name = (char *)(options->name ? options->name : "");
 	open.writable = options->writable == FEED_WRITABLE;
@@ -308,6 +309,8 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 	if (r < 0)
 		return r;
 	fork_guard_add(&feed->guard, &feed->connection.fd);
+	feed->connection.progress = options->progress;
+	feed->connection.progress_user = options->progress_user;
 	char *dataset = NULL;
 	r = feed->order ? 0 : absolute_path(options->dataset, &dataset, error);
 	if (r < 0)

@@ -9,6 +9,20 @@ enum {
 	VALUES_MAX = 64,
 };
 
+/* feed_options.progress. user: the callable. An exception ends feed_open(), and stays set. */
+static int call_progress(void *user, uint64_t done, uint64_t total)
+{
+	PyGILState_STATE state = PyGILState_Ensure();
+	PyObject *result = NULL;
+	if (PyErr_CheckSignals() == 0)
+		result = PyObject_CallFunction(user, "KK", (unsigned long long)done,
+					       (unsigned long long)total);
+	int r = result ? 0 : -EINTR;
+	Py_XDECREF(result);
+	PyGILState_Release(state);
+	return r;
+}
+
 /* Opens a stream without the GIL. */
 static PyObject *stream_open(PyTypeObject *type, const struct feed_options *options)
 {
@@ -16,7 +30,10 @@ static PyObject *stream_open(PyTypeObject *type, const struct feed_options *opti
 	struct feed *feed = NULL;
 	int r;
 	Py_BEGIN_ALLOW_THREADS r = feed_open(options, &feed, error);
-	Py_END_ALLOW_THREADS if (r < 0) return raise_error(r, error);
+	Py_END_ALLOW_THREADS if (r < 0)
+	{
+		return PyErr_Occurred() ? NULL : raise_error(r, error);
+	}
 	struct stream *stream = object_new(type);
 	if (!stream) {
 		feed_close(feed);
@@ -52,21 +69,26 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 				"fields",     "field_bytes", "timeout_ms",
 				"writable",   "reconnect",   "reconnect_timeout_ms",
 				"cut_values", "repeats",     "wanted",
-				"values",     "order",       NULL};
+				"values",     "order",       "progress",
+				NULL};
 	struct feed_options options;
 	const char *field_names[FIELDS_MAX], *value_names[VALUES_MAX];
-	PyObject *dataset, *fields, *values, *order;
+	PyObject *dataset, *fields, *values, *order, *progress;
 	int shuffle, writable, reconnect, cut_values, wanted;
 	unsigned long long seed, epoch, batch, epoch_end;
 	feed_options_init(&options);
 	if (!PyArg_ParseTupleAndKeywords(
-		    arguments, keywords, "zOssIpKKKKIIIIIOIIppIpIpOO", names, &options.socket,
+		    arguments, keywords, "zOssIpKKKKIIIIIOIIppIpIpOOO", names, &options.socket,
 		    &dataset, &options.pipeline, &options.name, &options.batch_size, &shuffle,
 		    &seed, &epoch, &batch, &epoch_end, &options.rank, &options.world, &options.last,
 		    &options.bad, &options.slots, &fields, &options.field_bytes,
 		    &options.open_timeout_ms, &writable, &reconnect, &options.reconnect_timeout_ms,
-		    &cut_values, &options.repeats, &wanted, &values, &order))
+		    &cut_values, &options.repeats, &wanted, &values, &order, &progress))
 		return NULL;
+	if (progress != Py_None) {
+		options.progress = call_progress;
+		options.progress_user = progress;
+	}
 	if (dataset != Py_None && !PyArg_Parse(dataset, "y", &options.dataset))
 		return NULL;
 	Py_ssize_t field_count = parse_texts("fields", fields, field_names, FIELDS_MAX);

@@ -1,4 +1,4 @@
-from typing import Any, Optional, Sequence, TypedDict
+from typing import Any, Callable, Optional, Sequence, TypedDict
 
 version: str
 
@@ -76,6 +76,7 @@ class Stream:
         wanted: bool,
         values: tuple[str, ...],
         order: Optional[tuple[Any, ...]],
+        progress: Optional[Callable[[int, int], None]],
     ) -> None: ...
     def want(self, epoch: int, samples: Sequence[int], /) -> None: ...
     def forget(self) -> None: ...

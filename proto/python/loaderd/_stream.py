@@ -21,6 +21,7 @@ _OPEN_TIMEOUT_MS = 0  # libfeed's default
 _RECONNECT_S = 60.0  # libfeed's default
 _RELEASE_POLL_S = 0.001  # between two attempts to get a batch that another thread has released
 _REOPEN_POLL_S = 0.05  # between two attempts to reach the next daemon
+_PROGRESS_S = 5.0  # between two lines on the progress of opening
 _QUOTA_S = 5.0  # time for the daemon to free the previous stream's memory
 _PRIVATE = "@loaderd-"  # prefix of the sockets of private daemons
 _DYING_S = 1.0  # maximum time between closing the sockets and the exit of a dying process
@@ -49,6 +50,18 @@ def _by_name(sections: Sequence[_Section]) -> "Dict[str, Tuple[Union[int, Tuple[
     return found
 
 
+class _Progress:
+    """Logs how far a daemon is that examines samples to open a feed, from time to time."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + _PROGRESS_S
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _PROGRESS_S
+            _logger.warning("Opening the feed: %s of %s samples are examined.", f"{done:,}", f"{total:,}")
+
+
 class Source:
     """The open stream of a feed. A position is (epoch, batch); moving to another one replaces the stream."""
 
@@ -67,7 +80,7 @@ class Source:
     def _open(self, position: Tuple[int, int]) -> None:
         epoch, batch = position
         try:
-            self._stream = _feed.Stream(socket=self.address, epoch=epoch, batch=batch, timeout_ms=_OPEN_TIMEOUT_MS, **self.options)
+            self._stream = _feed.Stream(socket=self.address, epoch=epoch, batch=batch, timeout_ms=_OPEN_TIMEOUT_MS, progress=_Progress(), **self.options)
         except _feed.Error as error:
             failure = translated(error)
             if isinstance(failure, (DaemonGone, NoDaemon)):

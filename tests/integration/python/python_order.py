@@ -7,6 +7,7 @@ import sys
 import tempfile
 import unittest
 from collections import Counter
+from unittest import mock
 
 import loaderd
 
@@ -216,6 +217,23 @@ class Orders(unittest.TestCase):
                 os.kill(daemon.pid, signal.SIGKILL)
         self.assertEqual(found, whole)
         self.assertGreaterEqual(feed.reconnects, 1)  # a dying worker may have published the rest
+
+    def test_a_long_opening_tells_how_far_it_is(self):
+        slow = " or ".join(["number == -1"] * 9000 + ["number >= 0"])
+        chosen = numpy.arange(1 << 12, dtype="u8") % 53
+        said = []
+        with mock.patch("loaderd._stream._PROGRESS_S", 0):
+            while not said:  # the daemon tells it once a second: until the list takes as long
+                with mock.patch("loaderd._stream._logger.warning", side_effect=lambda *text: said.append(text)):
+                    self.feed(self.paths["a"], where=slow, samples=chosen).close()
+                chosen = numpy.tile(chosen, 3)
+            self.assertIn("samples are examined", said[0][0])
+            self.assertEqual(said[0][2], f"{len(chosen) // 3:,}")
+            with mock.patch("loaderd._stream._logger.warning", side_effect=KeyboardInterrupt):
+                with self.assertRaises(KeyboardInterrupt):
+                    self.feed(self.paths["a"], where=slow, samples=numpy.tile(chosen, 100))
+        # the daemon has given up, too
+        self.feed(self.paths["a"]).close()
 
     def test_wrong_orders_are_refused(self):
         a = self.paths["a"]
