@@ -144,27 +144,38 @@ static int answer_need_files(struct connection *connection, struct dataset_files
 	return r;
 }
 
-static int answer_need_list(struct connection *connection, const struct file_source *source,
-			    const Loaderd__NeedFiles *need, int64_t deadline_ms, char *error)
-{
-	int fd = source->lists && (unsigned)need->file < ORDER_FILES ? source->lists[need->file]
-								     : -1;
-	if (fd < 0 || need->first != 0 || need->most == 0 || need->direct)
-		return daemon_error(connection, error, -EPROTO,
-				    "asks for list %d of part %u, which has no such list.",
-				    (int)need->file, need->part);
-	return send_files(connection, 1, need, &fd, 1, deadline_ms, error);
-}
+/* What the daemon has asked for of a part. */
+struct part_state {
+	struct dataset_files *files; /* owned; NULL before the first one */
+	bool sent[ORDER_FILES];      /* of the lists */
+};
 
-/* The state of a request's files: of the parts' datasets, once the daemon has asked for them. */
 struct transfer {
 	struct connection *connection;
 	const struct file_source *sources;
-	struct dataset_files **files; /* [count] */
+	struct part_state *parts; /* [count] */
 	uint32_t count;
 	int64_t deadline_ms;
 	uint64_t done; /* of the last Progress */
 };
+
+static int answer_need_list(struct transfer *transfer, const Loaderd__NeedFiles *need, char *error)
+{
+	const struct file_source *source = &transfer->sources[need->part];
+	struct part_state *part = &transfer->parts[need->part];
+	int fd = source->lists && (unsigned)need->file < ORDER_FILES ? source->lists[need->file]
+								     : -1;
+	if (fd < 0 || need->first != 0 || need->most == 0 || need->direct)
+		return daemon_error(transfer->connection, error, -EPROTO,
+				    "asks for list %d of part %u, which has no such list.",
+				    (int)need->file, need->part);
+	if (part->sent[need->file])
+		return daemon_error(transfer->connection, error, -EPROTO,
+				    "asks for list %d of part %u again.", (int)need->file,
+				    need->part);
+	part->sent[need->file] = true;
+	return send_files(transfer->connection, 1, need, &fd, 1, transfer->deadline_ms, error);
+}
 
 static int answer(struct transfer *transfer, const Loaderd__NeedFiles *need, char *error)
 {
@@ -172,19 +183,18 @@ static int answer(struct transfer *transfer, const Loaderd__NeedFiles *need, cha
 		return daemon_error(transfer->connection, error, -EPROTO,
 				    "asks for files of part %u, but the request has %u.",
 				    need->part, transfer->count);
-	const struct file_source *source = &transfer->sources[need->part];
 	if (need->file != LOADERD__PART_FILE__PART_DATASET)
-		return answer_need_list(transfer->connection, source, need, transfer->deadline_ms,
-					error);
-	struct dataset_files **files = &transfer->files[need->part];
+		return answer_need_list(transfer, need, error);
+	struct part_state *part = &transfer->parts[need->part];
 	int r = 0;
-	if (!*files) {
-		*files = calloc(1, sizeof(**files));
-		r = !*files ? error_set(error, -ENOMEM, "Out of memory.")
-			    : resolve_files(source->path, *files, error);
+	if (!part->files) {
+		part->files = calloc(1, sizeof(*part->files));
+		r = !part->files
+			    ? error_set(error, -ENOMEM, "Out of memory.")
+			    : resolve_files(transfer->sources[need->part].path, part->files, error);
 	}
 	return r
-		       ?: answer_need_files(transfer->connection, *files, need,
+		       ?: answer_need_files(transfer->connection, part->files, need,
 					    transfer->deadline_ms, error);
 }
 
@@ -208,11 +218,11 @@ int files_request(struct connection *connection, const Loaderd__Request *request
 {
 	struct transfer transfer = {.connection = connection,
 				    .sources = sources,
-				    .files = calloc(count + 1, sizeof(struct dataset_files *)),
+				    .parts = calloc(count + 1, sizeof(struct part_state)),
 				    .count = count,
 				    .deadline_ms = deadline_ms};
 	Loaderd__Reply *reply;
-	int r = transfer.files
+	int r = transfer.parts
 			? connection_request(connection, request, text, deadline_ms, &reply, error)
 			: error_set(error, -ENOMEM, "Out of memory.");
 	while (r == 0 && (reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES ||
@@ -223,9 +233,9 @@ int files_request(struct connection *connection, const Loaderd__Request *request
 		loaderd__reply__free_unpacked(reply, NULL);
 		r = r ?: connection_reply(connection, text, transfer.deadline_ms, &reply, error);
 	}
-	for (uint32_t p = 0; transfer.files && p < count; p++)
-		free(transfer.files[p]);
-	free(transfer.files);
+	for (uint32_t p = 0; transfer.parts && p < count; p++)
+		free(transfer.parts[p].files);
+	free(transfer.parts);
 	if (r == 0)
 		*ret_reply = reply;
 	return r;

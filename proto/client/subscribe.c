@@ -240,6 +240,7 @@ static int check_opened(const struct feed *feed, const struct feed_options *opti
 static int keep_parts(struct feed *feed, const Loaderd__FeedOpened *opened, char *error)
 {
 	uint64_t first = 0;
+	bool overflow = false;
 	if (!feed->order)
 		return 0;
 	feed->parts = calloc(opened->n_parts, sizeof(*feed->parts));
@@ -252,10 +253,9 @@ static int keep_parts(struct feed *feed, const Loaderd__FeedOpened *opened, char
 							   .samples = part->samples,
 							   .chosen = part->chosen};
 		copy_uuid(&part->uuid, feed->parts[p].uuid);
-		if (__builtin_add_overflow(first, part->samples, &first))
-			break;
+		overflow |= __builtin_add_overflow(first, part->samples, &first);
 	}
-	if (first != opened->samples)
+	if (overflow || first != opened->samples)
 		return daemon_error(&feed->connection, error, -EPROTO,
 				    "opened parts of %llu samples as a feed of %llu.",
 				    (unsigned long long)first, (unsigned long long)opened->samples);

@@ -42,7 +42,7 @@ void puppet_hear_to_the_end(struct puppet *p)
 		;
 }
 
-static void tell(struct puppet *p, const Loaderd__Reply *reply, const int *fds, unsigned fd_count)
+void puppet_tell(struct puppet *p, const Loaderd__Reply *reply, const int *fds, unsigned fd_count)
 {
 	size_t size = loaderd__reply__get_packed_size(reply);
 	uint8_t *data = malloc(size + 1);
@@ -60,7 +60,7 @@ void puppet_ask_for_files(struct puppet *p, uint32_t first, uint32_t most, bool 
 	need.direct = direct;
 	reply.kind_case = LOADERD__REPLY__KIND_NEED_FILES;
 	reply.need_files = &need;
-	tell(p, &reply, NULL, 0);
+	puppet_tell(p, &reply, NULL, 0);
 }
 
 static void play_connection(struct puppet *p)
@@ -137,7 +137,7 @@ void puppet_send_ring(struct puppet *p, const int *fds, unsigned fd_count)
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	reply.kind_case = LOADERD__REPLY__KIND_RING;
 	reply.ring = &ring;
-	tell(p, &reply, fds, fd_count);
+	puppet_tell(p, &reply, fds, fd_count);
 }
 
 void puppet_send_opened(struct puppet *p)
@@ -145,7 +145,7 @@ void puppet_send_opened(struct puppet *p)
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &p->opened;
-	tell(p, &reply, NULL, 0);
+	puppet_tell(p, &reply, NULL, 0);
 }
 
 bool puppet_grant(struct puppet *p)
@@ -198,7 +198,7 @@ void puppet_send_error(struct puppet *p, int code, const char *text)
 	error.position = -1;
 	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
 	reply.error = &error;
-	tell(p, &reply, NULL, 0);
+	puppet_tell(p, &reply, NULL, 0);
 }
 
 int puppet_request_status(const struct puppet *p, char *error)

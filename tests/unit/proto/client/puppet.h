@@ -49,6 +49,7 @@ struct row {
 /* Receives one request and discards it. Returns false if the client has hung up. */
 bool puppet_hear_and_forget(struct puppet *p);
 void puppet_hear_to_the_end(struct puppet *p);
+void puppet_tell(struct puppet *p, const Loaderd__Reply *reply, const int *fds, unsigned fd_count);
 void puppet_ask_for_files(struct puppet *p, uint32_t first, uint32_t most, bool direct);
 /*
  * Receives OpenFeed and fills p->opened and p->geometry with the reply of an honest daemon, which

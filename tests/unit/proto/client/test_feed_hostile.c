@@ -48,6 +48,94 @@ static void ask_directly_in_turn(struct puppet *p)
 	}
 }
 
+static void ask_for_list(struct puppet *p, uint32_t part, Loaderd__PartFile file, uint32_t first)
+{
+	Loaderd__NeedFiles need = LOADERD__NEED_FILES__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	need.first = first;
+	need.most = 1;
+	need.part = part;
+	need.file = file;
+	reply.kind_case = LOADERD__REPLY__KIND_NEED_FILES;
+	reply.need_files = &need;
+	puppet_tell(p, &reply, NULL, 0);
+}
+
+static void ask_for_a_list_for_ever(struct puppet *p)
+{
+	puppet_hear_and_forget(p);
+	do {
+		ask_for_list(p, 0, LOADERD__PART_FILE__PART_LIST, 0);
+	} while (puppet_hear_and_forget(p));
+}
+
+static void ask_for_a_second_list(struct puppet *p)
+{
+	puppet_hear_and_forget(p);
+	ask_for_list(p, 0, LOADERD__PART_FILE__PART_LIST, 1);
+	puppet_hear_to_the_end(p);
+}
+
+static void ask_for_weights(struct puppet *p)
+{
+	puppet_hear_and_forget(p);
+	ask_for_list(p, 0, LOADERD__PART_FILE__PART_WEIGHTS, 0);
+	puppet_hear_to_the_end(p);
+}
+
+static void ask_for_what_is_no_list(struct puppet *p)
+{
+	puppet_hear_and_forget(p);
+	ask_for_list(p, 0, (Loaderd__PartFile)INT32_MIN, 0);
+	puppet_hear_to_the_end(p);
+}
+
+static void ask_for_another_part(struct puppet *p)
+{
+	puppet_hear_and_forget(p);
+	ask_for_list(p, 1, LOADERD__PART_FILE__PART_LIST, 0);
+	puppet_hear_to_the_end(p);
+}
+
+/* A feed of one part, with a list of samples. */
+static int request_listed(const struct puppet *p, char *error)
+{
+	static const uint64_t samples[] = {3, 1, 2};
+	const struct feed_part part = {.size = sizeof(part),
+				       .dataset = puppet_dataset,
+				       .samples = samples,
+				       .sample_count = 3};
+	const struct feed_part *const parts[] = {&part};
+	const struct feed_order order = {.size = sizeof(order), .parts = parts, .part_count = 1};
+	struct feed_options options;
+	struct feed *feed;
+	feed_options_init(&options);
+	options.socket = p->socket;
+	options.batch_size = BATCH_SIZE;
+	options.order = &order;
+	int r = feed_open(&options, &feed, error);
+	if (r == 0)
+		feed_close(feed);
+	return r;
+}
+
+TEST(lists_are_asked_for_once)
+{
+	static const struct row rows[] = {
+		{"the same list for ever", ask_for_a_list_for_ever, request_listed, -EPROTO,
+		 "asks for list 1 of part 0 again"},
+		{"a second list", ask_for_a_second_list, request_listed, -EPROTO,
+		 "which has no such list"},
+		{"weights that are not there", ask_for_weights, request_listed, -EPROTO,
+		 "asks for list 2 of part 0, which has no such list"},
+		{"what is no list", ask_for_what_is_no_list, request_listed, -EPROTO,
+		 "which has no such list"},
+		{"a list of a part that is not there", ask_for_another_part, request_listed,
+		 -EPROTO, "asks for files of part 1"},
+	};
+	puppet_run_rows(rows, sizeof(rows) / sizeof(*rows));
+}
+
 TEST(files_are_asked_for_in_order)
 {
 	static const struct row rows[] = {
