@@ -300,7 +300,9 @@ static int check_froms(const struct sampler *sampler, struct sampler_error *erro
 				      "stages begin at ascending batches, the first at 0; stage %u "
 				      "begins at %llu",
 				      i, (unsigned long long)from);
-		if (__builtin_mul_overflow(from, sampler->global, &position))
+		/* A stage begins where the period ends in which its first batch lies. */
+		if (__builtin_add_overflow(from, MIXTURE_SHARES_MAX, &position) ||
+		    __builtin_mul_overflow(position, sampler->global, &position))
 			return refuse(error, "stages", "batch %llu is out of range",
 				      (unsigned long long)from);
 	}
@@ -496,6 +498,8 @@ uint64_t sampler_bytes(const struct sampler *sampler)
 			bytes += part->weight_stages * part->selection.count * sizeof(double);
 		if (part->classes.starts)
 			bytes += class_index_bytes(&part->classes);
+		if (part->present)
+			bytes += part->classes.class_count * sizeof(*part->present);
 		bytes += buckets_bytes(&part->buckets);
 		if (part->kind == SAMPLER_CLASS_WEIGHTS)
 			bytes += (uint64_t)part->weight_stages * part->classes.class_count *

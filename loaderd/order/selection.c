@@ -63,13 +63,30 @@ int selection_set(struct selection *selection, uint64_t i, uint64_t sample)
 	return 0;
 }
 
+/* Gives back the memory of the entries from `count` on, which selection_bytes() does not count. */
+static void shorten_list(struct selection *selection, uint64_t count)
+{
+	void *list = selection->short_list ? (void *)selection->short_list : selection->list;
+	size_t entry =
+		selection->short_list ? sizeof(*selection->short_list) : sizeof(*selection->list);
+	void *shorter = realloc(list, (count + 1) * entry);
+	selection->count = count;
+	if (!shorter)
+		return; /* the longer one serves as well */
+	if (selection->short_list)
+		selection->short_list = shorter;
+	else
+		selection->list = shorter;
+}
+
 int selection_finish_list(struct selection *selection, uint64_t count)
 {
 	assert(count <= selection->count);
 	uint64_t *seen = calloc(word_count(selection->samples) + 1, sizeof(*seen));
 	if (!seen)
 		return -ENOMEM;
-	selection->count = count;
+	if (count < selection->count)
+		shorten_list(selection, count);
 	for (uint64_t i = 0; i < count && !selection->duplicates; i++) {
 		uint64_t sample = selection_at(selection, i);
 		uint64_t mask = UINT64_C(1) << sample % 64;

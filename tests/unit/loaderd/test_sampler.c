@@ -7,6 +7,7 @@
 #include "loaderd/order/sampler.h"
 #include "tests/test.h"
 
+#include <malloc.h>
 #include <math.h>
 
 /* A sampler of parts of these sizes, which are chosen whole. */
@@ -104,6 +105,22 @@ TEST(selection_of_bits)
 			selection_deinit(&selection);
 		}
 	}
+}
+
+/* What a filter leaves out of a list takes no memory, since selection_bytes() does not count it. */
+TEST(shortened_lists_give_memory_back)
+{
+	enum { ENTRIES = 1 << 22 };
+	struct selection selection;
+	assert_int_equal(selection_init_list(&selection, ENTRIES, ENTRIES), 0);
+	for (uint64_t i = 0; i < ENTRIES; i++)
+		assert_int_equal(selection_set(&selection, i, ENTRIES - 1 - i), 0);
+	assert_int_equal(selection_finish_list(&selection, 3), 0);
+	assert_true(malloc_usable_size(selection.short_list) < ENTRIES);
+	assert_int_equal(selection.count, 3);
+	for (uint64_t i = 0; i < 3; i++)
+		assert_int_equal(selection_at(&selection, i), ENTRIES - 1 - i);
+	selection_deinit(&selection);
 }
 
 TEST(duplicates_of_a_list_have_copies)
@@ -279,6 +296,10 @@ TEST(impossible_orders_are_refused)
 	static const uint32_t slow[] = {10, 3, 1, 1, 1, 2};
 	sampler = make_sampler(sizes, 2, 5, soon, 3);
 	refused(&sampler, slow, 100, "stage 2 begins at batch 2");
+	/* The period in which the last batch lies would end past 2^64. */
+	static const uint64_t late[] = {0, UINT64_MAX / 5};
+	sampler = make_sampler(sizes, 2, 5, late, 2);
+	refused(&sampler, slow, 100, "batch 3689348814741910323 is out of range");
 	uint64_t none = 0;
 	sampler = make_sampler(&none, 1, 5, NULL, 1);
 	refused(&sampler, NULL, 0, "no sample is chosen");
