@@ -43,6 +43,17 @@ static int refuse_part(const struct choosing *at, int code, const char *field, c
 			      several ? ": " : "", text);
 }
 
+static bool is_stopped(const struct choosing *at)
+{
+	return atomic_load_explicit(&at->progress->cancelled, memory_order_relaxed);
+}
+
+/* Nobody reads it: the client has gone. */
+static int refuse_stopped(const struct choosing *at)
+{
+	return refuse_request(at->refusal, ECANCELED, NULL, "the client has hung up");
+}
+
 static int refuse_memory(const struct choosing *at, int r)
 {
 	return r == -ENOMEM
@@ -150,7 +161,7 @@ static int evaluate(struct choosing *at, const struct where *where)
 		if (i % STEP != STEP - 1)
 			continue;
 		atomic_fetch_add_explicit(&progress->done, STEP, memory_order_relaxed);
-		cancelled = atomic_load_explicit(&progress->cancelled, memory_order_relaxed);
+		cancelled = is_stopped(at);
 	}
 	bool faulted = sigbus_guard_leave();
 	return faulted ? -EBADMSG : cancelled ? -ECANCELED : 0;
@@ -185,11 +196,11 @@ static int choose_where(struct choosing *at)
 	at->kept = calloc(at->entries / 64 + 1, sizeof(*at->kept));
 	r = at->kept ? evaluate(at, where) : -ENOMEM;
 	where_free(where);
+	if (r == -ECANCELED)
+		return refuse_stopped(at);
 	if (r == -EBADMSG)
 		return refuse_part(at, EBADMSG, "dataset",
 				   "a file became shorter while it was read, or cannot be read");
-	if (r == -ECANCELED)
-		return refuse_part(at, ECANCELED, "where", "the client is gone");
 	return refuse_memory(at, r);
 }
 
@@ -460,7 +471,7 @@ static int fill(const Loaderd__OpenFeed *request, struct fd_transfer *files,
 			.refusal = refusal,
 		};
 		sampler->parts[p].first = packimg_part_first(dataset->image, p);
-		r = choose(&at);
+		r = is_stopped(&at) ? refuse_stopped(&at) : choose(&at);
 		r = r ?: choose_buckets(&at, request);
 		free(at.kept);
 		r = r ?: check_memory(sampler, config, refusal);
@@ -482,8 +493,15 @@ static int finish(const Loaderd__OpenFeed *request, struct dataset *dataset,
 	};
 	if (r < 0)
 		return refuse_sampler(&at, r, &error);
-	/* Draws are numbered through all epochs. */
-	if (request->epoch >= UINT64_MAX / sampler->epoch_samples - 1)
+	/* Draws are numbered through all epochs, with their copies. */
+	uint32_t repeats = request->repeats == 0 ? 1 : request->repeats;
+	uint64_t epochs = UINT64_MAX / repeats / sampler->epoch_samples;
+	if (epochs < 2)
+		return refuse_request(refusal, EINVAL, "epoch_samples",
+				      "an epoch of %llu samples, each %u times, is longer than can "
+				      "be numbered",
+				      (unsigned long long)sampler->epoch_samples, repeats);
+	if (request->epoch >= epochs - 1)
 		return refuse_request(refusal, EINVAL, "epoch",
 				      "epoch %llu is beyond the last that can be numbered",
 				      (unsigned long long)request->epoch);
@@ -510,6 +528,7 @@ int feed_order_make(const Loaderd__OpenFeed *request, struct fd_transfer *files,
 		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
 	int r = fill(request, files, dataset, config, progress, &sampler, &shares, refusal);
 	r = r ?: finish(request, dataset, &sampler, shares, refusal);
+	r = r ?: check_memory(&sampler, config, refusal);
 	free(shares);
 	if (r < 0) {
 		sampler_deinit(&sampler);

@@ -13,15 +13,16 @@
 
 /*
  * Sets *ret_sampler from request->parts, of which there is at least one; sampler_deinit() frees it.
- * The lists of part p are groups of `files`. Sets progress while it evaluates filters,
- * and stops early if it is cancelled. Returns -errno with the refusal filled in.
+ * The lists of part p are groups of `files`. Sets progress while it evaluates filters. Returns
+ * -errno with the refusal filled in; -ECANCELED soon after it has been cancelled.
  */
 int feed_order_make(const Loaderd__OpenFeed *request, struct fd_transfer *files,
 		    struct dataset *dataset, const struct config *config,
 		    struct opening_progress *progress, struct sampler *ret_sampler,
 		    struct refusal *refusal);
 /*
- * Returns a hash of what determines which samples come at which position, but the seed, shuffling
- * and the content of the datasets: equal hashes mean that a position can be resumed.
+ * Takes time in proportion to the lists. Returns a hash of what determines which samples come at
+ * which position, but the seed, shuffling and the content of the datasets: equal hashes mean that a
+ * position can be resumed.
  */
 uint64_t feed_order_hash(const struct sampler *sampler);

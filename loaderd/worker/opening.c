@@ -4,7 +4,6 @@
 #include "loaderd/worker/dataset_reply.h"
 #include "loaderd/worker/delivery.h"
 #include "loaderd/worker/fd_transfer.h"
-#include "loaderd/worker/feed_order.h"
 #include "loaderd/worker/server_internal.h"
 
 #include <errno.h>
@@ -456,7 +455,7 @@ static int announce_parts(const struct subscription *feed, const Loaderd__OpenFe
 	}
 	opened->parts = parts->list;
 	opened->n_parts = count;
-	opened->order_hash = sampler ? feed_order_hash(sampler) : 0;
+	opened->order_hash = feed->order_hash;
 	opened->epoch_samples = sampler ? sampler->epoch_samples : 0;
 	const struct buckets *buckets = sampler ? sampler_buckets(sampler) : NULL;
 	for (uint32_t b = 0; buckets && b < buckets->count; b++)

@@ -13,6 +13,7 @@
 #include "proto/framing.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 

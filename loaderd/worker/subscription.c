@@ -261,6 +261,7 @@ static int set_sampler(struct subscription *subscription, const Loaderd__OpenFee
 				&subscription->sampler, refusal);
 	if (r < 0)
 		return r;
+	subscription->order_hash = feed_order_hash(&subscription->sampler);
 	order->sampler = &subscription->sampler;
 	order->samples = subscription->sampler.epoch_samples;
 	return 0;

@@ -32,6 +32,7 @@ struct subscription {
 	struct session *session; /* the owner; outlives the subscription */
 	struct dataset *dataset;
 	struct sampler sampler; /* options.order.sampler, if the feed asked for parts */
+	uint64_t order_hash;    /* of the sampler; 0 without one */
 	/* arguments of batcher_new(); pipeline is NULL once the batcher owns it */
 	struct batcher_options options;
 	int *direct; /* owned; options.io.direct points to it */
