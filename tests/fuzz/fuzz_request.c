@@ -14,7 +14,9 @@
 #include "loaderd/worker/storage.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/support/mutate.h"
+#include "tests/fuzz/support/script.h"
 #include "tests/fuzz/support/whole_file.h"
+#include "tests/fuzz/support/wish.h"
 #include "tests/fuzz/support/worker_alone.h"
 
 #include "proto/feed.pb-c.h"
@@ -61,6 +63,7 @@ enum step {
 	SHUT_DOWN,
 	WANT,
 	FORGET,
+	ORDER,
 	STEPS
 };
 enum {
@@ -115,6 +118,8 @@ static const char *const view_pipelines[] = {
 	"random_resized_crop(12) to(bf16) mixup(0.4) cutmix targets(num_classes=5, "
 	"label_smoothing=0.1)",
 	"resize(16x16) layout(nchw) cutmix targets(pairs)",
+	"bucket_resize mixup(1) targets(num_classes=300)",
+	"bucket_resize(crop=random) hflip to(f16)",
 };
 enum {
 	PIPELINES = sizeof(pipelines) / sizeof(*pipelines),
@@ -127,17 +132,13 @@ static const char *const field_names[] = {"id",      "score", "blob",    "note",
 					  "caption", "",      "__key__", "__deferred__"};
 enum { FIELD_NAMES = sizeof(field_names) / sizeof(*field_names) };
 
-struct script {
-	const uint8_t *bytes;
-	size_t left;
-};
-
 struct client {
 	int socket; /* -1 if not connected */
 	struct frame_reader reader;
 	bool by_hand; /* the script supplies all answers to NeedFiles */
 	bool asked;
-	uint32_t first;
+	uint32_t first, part;
+	Loaderd__PartFile part_file;
 	bool direct;
 	int ring_fds[2]; /* -1 until the ring arrives */
 	bool has_ring;
@@ -151,18 +152,11 @@ struct change {
 };
 
 static struct client clients[CLIENTS];
+static struct wish wishes[CLIENTS];
 static struct change changes[CHANGES_MAX];
 static bool playing; /* a step runs and the file is not being changed, so checks count */
 static int file = -1;
 static size_t file_size;
-
-static uint8_t next(struct script *script)
-{
-	if (script->left == 0)
-		return 0;
-	script->left--;
-	return *script->bytes++;
-}
 
 static void repair_file(void)
 {
@@ -206,15 +200,15 @@ static void at_check(void)
 
 static void plan_change(struct script *script)
 {
-	struct change change = {.how = next(script)};
-	change.at = next(script);
-	change.at |= (uint32_t)next(script) << 8;
-	change.value = next(script);
+	struct change change = {.how = script_next(script)};
+	change.at = script_next(script);
+	change.at |= (uint32_t)script_next(script) << 8;
+	change.value = script_next(script);
 	if (!(change.how & CHANGE_LATER)) {
 		make_change(&change);
 		return;
 	}
-	change.after = 1u + next(script);
+	change.after = 1u + script_next(script);
 	for (unsigned i = 0; i < CHANGES_MAX; i++)
 		if (changes[i].after == 0) {
 			changes[i] = change;
@@ -292,6 +286,14 @@ static int descriptor(unsigned kind)
 	}
 }
 
+static int file_for(const struct client *client, unsigned kind)
+{
+	const struct wish *wish = &wishes[client - clients];
+	if (client->part_file == LOADERD__PART_FILE__PART_DATASET || kind != 0)
+		return descriptor(kind);
+	return wish->kind == 0 ? wish_list_file(wish, client->part_file) : descriptor(wish->kind);
+}
+
 static void send_files(struct client *client, const Loaderd__Files *part, unsigned kind,
 		       unsigned count)
 {
@@ -299,7 +301,7 @@ static void send_files(struct client *client, const Loaderd__Files *part, unsign
 	Loaderd__Files files = *part;
 	int fds[3] = {-1, -1, -1};
 	unsigned have = 0;
-	while (have < count && have < 3 && (fds[have] = descriptor(kind)) >= 0)
+	while (have < count && have < 3 && (fds[have] = file_for(client, kind)) >= 0)
 		have++;
 	request.kind_case = LOADERD__REQUEST__KIND_FILES;
 	request.files = &files;
@@ -315,6 +317,8 @@ static void answer(struct client *client)
 	files.first = client->first;
 	files.total = 1;
 	files.direct = client->direct;
+	files.part = client->part;
+	files.file = client->part_file;
 	send_files(client, &files, 0, 1);
 }
 
@@ -322,29 +326,13 @@ static void answer(struct client *client)
 static void send_files_by_hand(struct client *client, struct script *script)
 {
 	Loaderd__Files files = LOADERD__FILES__INIT;
-	uint8_t lies = next(script), value = next(script);
+	uint8_t lies = script_next(script), value = script_next(script);
 	files.first = client->first + (lies & 1 ? value : 0);
 	files.total = lies & 2 ? value * 0x01010101u : 1u + (lies & 4 ? value % 4u : 0u);
 	files.direct = client->direct ^ (lies & 8 ? 1 : 0);
+	files.part = client->part + (lies & 64 ? value : 0);
+	files.file = (Loaderd__PartFile)((unsigned)client->part_file + (lies & 128 ? value : 0));
 	send_files(client, &files, lies & 16 ? value % 8 : 0, lies & 32 ? value / 16 % 4 : 1);
-}
-
-static void send_mapped(struct client *client)
-{
-	Loaderd__RingMapped mapped = LOADERD__RING_MAPPED__INIT;
-	Loaderd__Request request = LOADERD__REQUEST__INIT;
-	request.kind_case = LOADERD__REQUEST__KIND_RING_MAPPED;
-	request.ring_mapped = &mapped;
-	send_request(client, &request, NULL, 0);
-}
-
-static void send_doorbell(struct client *client)
-{
-	Loaderd__Doorbell doorbell = LOADERD__DOORBELL__INIT;
-	Loaderd__Request request = LOADERD__REQUEST__INIT;
-	request.kind_case = LOADERD__REQUEST__KIND_DOORBELL;
-	request.doorbell = &doorbell;
-	send_request(client, &request, NULL, 0);
 }
 
 static void send_plain(struct client *client, Loaderd__Request__KindCase kind)
@@ -354,9 +342,15 @@ static void send_plain(struct client *client, Loaderd__Request__KindCase kind)
 	Loaderd__Shutdown shutdown = LOADERD__SHUTDOWN__INIT;
 	Loaderd__GetDataset dataset = LOADERD__GET_DATASET__INIT;
 	Loaderd__Forget forget = LOADERD__FORGET__INIT;
+	Loaderd__Doorbell doorbell = LOADERD__DOORBELL__INIT;
+	Loaderd__RingMapped mapped = LOADERD__RING_MAPPED__INIT;
 	request.kind_case = kind;
 	if (kind == LOADERD__REQUEST__KIND_FORGET)
 		request.forget = &forget;
+	else if (kind == LOADERD__REQUEST__KIND_DOORBELL)
+		request.doorbell = &doorbell;
+	else if (kind == LOADERD__REQUEST__KIND_RING_MAPPED)
+		request.ring_mapped = &mapped;
 	else if (kind == LOADERD__REQUEST__KIND_GET_STATUS)
 		request.get_status = &status;
 	else if (kind == LOADERD__REQUEST__KIND_SHUTDOWN)
@@ -368,20 +362,13 @@ static void send_plain(struct client *client, Loaderd__Request__KindCase kind)
 	send_request(client, &request, NULL, 0);
 }
 
-/* Returns mostly small numbers, and some that provoke arithmetic errors. */
-static uint64_t number(uint8_t byte)
-{
-	static const uint64_t values[] = {UINT32_MAX, UINT64_MAX, 1 << 20, INT64_MAX};
-	return byte < 0xfc ? byte % 12 : values[byte - 0xfc];
-}
-
 static void open_feed(struct client *client, struct script *script)
 {
 	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	char *fields[FIELD_NAMES], text[BYTES_MAX + 1];
-	uint8_t pipeline = next(script), how = next(script);
-	open.version = how & OPEN_VERSION ? next(script) : PROTO_VERSION_OLDEST;
+	uint8_t pipeline = script_next(script), how = script_next(script);
+	open.version = how & OPEN_VERSION ? script_next(script) : PROTO_VERSION_OLDEST;
 	open.dataset = (char *)"/fuzz.pimg";
 	open.pipeline =
 		(char *)(pipeline < VIEWS_FIRST ? pipelines[pipeline % PIPELINES]
@@ -393,16 +380,16 @@ static void open_feed(struct client *client, struct script *script)
 	open.writable = (how & OPEN_WRITABLE) != 0;
 	open.bad = (Loaderd__BadSample)(how >> OPEN_BAD);
 	client->by_hand = (how & OPEN_BY_HAND) != 0;
-	open.batch_size = (uint32_t)number((uint8_t)(next(script) + 1));
-	open.slots = (uint32_t)number(next(script));
-	open.epoch = number(next(script));
-	open.batch = number(next(script));
-	open.epoch_end = number(next(script));
-	uint8_t ranks = next(script), which = next(script);
+	open.batch_size = (uint32_t)script_number((uint8_t)(script_next(script) + 1));
+	open.slots = (uint32_t)script_number(script_next(script));
+	open.epoch = script_number(script_next(script));
+	open.batch = script_number(script_next(script));
+	open.epoch_end = script_number(script_next(script));
+	uint8_t ranks = script_next(script), which = script_next(script);
 	open.rank = ranks & 15;
 	open.world = ranks >> 4;
-	uint8_t room = next(script);
-	open.field_bytes = (uint32_t)number(room);
+	uint8_t room = script_next(script);
+	open.field_bytes = (uint32_t)script_number(room);
 	open.whole_values = (room & 0x10) != 0;
 	open.text_fields = (room & 0x20) != 0;
 	open.wanted = (room & 0x40) != 0;
@@ -416,10 +403,12 @@ static void open_feed(struct client *client, struct script *script)
 	if (how & OPEN_SPELT) {
 		unsigned length = pipeline % (BYTES_MAX + 1);
 		for (unsigned i = 0; i < length; i++)
-			text[i] = (char)next(script);
+			text[i] = (char)script_next(script);
 		text[length] = '\0';
 		open.pipeline = text;
 	}
+	if (wishes[client - clients].parts > 0)
+		wish_ask(&wishes[client - clients], &open);
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
 	send_request(client, &request, NULL, 0);
@@ -432,12 +421,13 @@ static void send_want(struct client *client, struct script *script)
 	Loaderd__Want want = LOADERD__WANT__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	uint64_t samples[SAMPLES_MAX];
-	uint8_t how = next(script);
-	want.epoch = number(next(script));
+	uint8_t how = script_next(script);
+	want.epoch = script_number(script_next(script));
 	want.samples = samples;
 	want.n_samples = how % SAMPLES_MAX;
 	for (size_t i = 0; i < want.n_samples; i++)
-		samples[i] = how & 0x80 ? number(next(script)) : i % (1u + (how >> 4 & 7u));
+		samples[i] = how & 0x80 ? script_number(script_next(script))
+					: i % (1u + (how >> 4 & 7u));
 	request.kind_case = LOADERD__REQUEST__KIND_WANT;
 	request.want = &want;
 	send_request(client, &request, NULL, 0);
@@ -445,11 +435,11 @@ static void send_want(struct client *client, struct script *script)
 
 static void send_raw(struct client *client, struct script *script)
 {
-	uint8_t bytes[BYTES_MAX + 1], how = next(script);
+	uint8_t bytes[BYTES_MAX + 1], how = script_next(script);
 	size_t size = how % BYTES_MAX;
 	int fd = how & 0x80 ? descriptor(0) : -1;
 	for (size_t i = 0; i < size; i++)
-		bytes[i] = next(script);
+		bytes[i] = script_next(script);
 	send_bytes(client, bytes, size, &fd, fd >= 0);
 	if (fd >= 0)
 		close(fd);
@@ -497,12 +487,12 @@ static void take(struct client *client, unsigned count)
 		wanted |= ring_ack(&client->ring, slot->number);
 	}
 	if (wanted == 1)
-		send_doorbell(client);
+		send_plain(client, LOADERD__REQUEST__KIND_DOORBELL);
 }
 
 static void scribble(struct client *client, struct script *script)
 {
-	uint8_t at = next(script), value = next(script);
+	uint8_t at = script_next(script), value = script_next(script);
 	if (client->has_ring)
 		((_Atomic uint32_t *)client->ring.ack)[at * 4u % (RING_ACK_SIZE / 4)] =
 			value & 0x80 ? value * 0x01010101u : value;
@@ -516,7 +506,7 @@ static void map_ring(struct client *client)
 		abort();
 	drop_ring_fds(client);
 	if (!client->by_hand)
-		send_mapped(client);
+		send_plain(client, LOADERD__REQUEST__KIND_RING_MAPPED);
 }
 
 static void handle_reply(struct client *client, const uint8_t *data, size_t size)
@@ -529,6 +519,8 @@ static void handle_reply(struct client *client, const uint8_t *data, size_t size
 		client->asked = true;
 		client->first = reply->need_files->first;
 		client->direct = reply->need_files->direct;
+		client->part = reply->need_files->part;
+		client->part_file = reply->need_files->file;
 		if (!client->by_hand)
 			answer(client);
 		break;
@@ -575,27 +567,33 @@ static void settle(void)
 
 static void do_step(struct client *client, enum step step, struct script *script)
 {
+	static const Loaderd__Request__KindCase plain[STEPS] = {
+		[DESCRIBE] = LOADERD__REQUEST__KIND_GET_DATASET,
+		[MAPPED] = LOADERD__REQUEST__KIND_RING_MAPPED,
+		[STATUS] = LOADERD__REQUEST__KIND_GET_STATUS,
+		[DOORBELL] = LOADERD__REQUEST__KIND_DOORBELL,
+		[FORGET] = LOADERD__REQUEST__KIND_FORGET,
+		[SHUT_DOWN] = LOADERD__REQUEST__KIND_SHUTDOWN,
+	};
+	if (plain[step] != 0) {
+		send_plain(client, plain[step]);
+		return;
+	}
 	switch (step) {
 	case OPEN:
 		open_feed(client, script);
 		break;
 	case WORK:
-		worker_alone_work(1 + next(script) % CLAIMS_MAX);
+		worker_alone_work(1 + script_next(script) % CLAIMS_MAX);
 		break;
 	case TAKE:
-		take(client, 1 + next(script) % 8);
+		take(client, 1 + script_next(script) % 8);
 		break;
 	case CHANGE:
 		plan_change(script);
 		break;
-	case DESCRIBE:
-		send_plain(client, LOADERD__REQUEST__KIND_GET_DATASET);
-		break;
 	case FILES:
 		send_files_by_hand(client, script);
-		break;
-	case MAPPED:
-		send_mapped(client);
 		break;
 	case SCRIBBLE:
 		scribble(client, script);
@@ -603,20 +601,11 @@ static void do_step(struct client *client, enum step step, struct script *script
 	case RAW:
 		send_raw(client, script);
 		break;
-	case STATUS:
-		send_plain(client, LOADERD__REQUEST__KIND_GET_STATUS);
-		break;
-	case DOORBELL:
-		send_doorbell(client);
-		break;
 	case WANT:
 		send_want(client, script);
 		break;
-	case FORGET:
-		send_plain(client, LOADERD__REQUEST__KIND_FORGET);
-		break;
-	case SHUT_DOWN:
-		send_plain(client, LOADERD__REQUEST__KIND_SHUTDOWN);
+	case ORDER:
+		wish_plan(&wishes[client - clients], script);
 		break;
 	default:
 		hang_up(client);
@@ -628,7 +617,7 @@ static void play(struct script script)
 {
 	playing = true;
 	for (unsigned i = 0; i < STEPS_MAX && script.left > 0; i++) {
-		uint8_t step = next(&script);
+		uint8_t step = script_next(&script);
 		do_step(&clients[step & STEP_OTHER ? 1 : 0], (enum step)((step & 15) % STEPS),
 			&script);
 		if (!(step & STEP_HOLD))
@@ -641,21 +630,29 @@ static void play(struct script script)
 }
 
 /*
- * Default script for inputs without one: a regular client with seven pipelines, two of views and
- * two of mixed batches.
+ * Default script for inputs without one: a regular client with ten feeds, two of views, three of
+ * mixed batches, and three with orders.
  */
 static const uint8_t ordinary[] = {
-	DESCRIBE, OPEN,    1,    0x01, 1,    0,       0,      0,       0,    0,       0x0f, 0,
-	WORK,     9,       TAKE, 3,    WORK, 9,       STATUS, HANG_UP, OPEN, 4,       0x42, 2,
-	2,        1,       0,    3,    0,    0x0f,    3,      WORK,    9,    TAKE,    3,    WORK,
-	9,        HANG_UP, OPEN, 17,   0x00, 0,       3,      0,       1,    0,       0,    0,
-	0,        WORK,    9,    TAKE, 9,    HANG_UP, OPEN,   0xf0,    0x01, 2,       3,    0,
-	0,        2,       0,    0,    0x80, WORK,    30,     TAKE,    2,    WORK,    30,   TAKE,
-	9,        HANG_UP, OPEN, 0xf1, 0x42, 1,       3,      0,       0,    2,       0,    0x10,
-	0x80,     WORK,    30,   TAKE, 9,    HANG_UP, OPEN,   0xf4,    0x01, 3,       3,    0,
-	0,        2,       0,    0,    0x80, WORK,    30,     TAKE,    9,    HANG_UP, OPEN, 0xf5,
-	0x42,     3,       3,    0,    0,    2,       0,      0,       0x80, WORK,    30,   TAKE,
-	9,        HANG_UP,
+	DESCRIBE, OPEN,    1,    0x01, 1,       0,       0,       0,       0,       0,       0x0f,
+	0,        WORK,    9,    TAKE, 3,       WORK,    9,       STATUS,  HANG_UP, OPEN,    4,
+	0x42,     2,       2,    1,    0,       3,       0,       0x0f,    3,       WORK,    9,
+	TAKE,     3,       WORK, 9,    HANG_UP, OPEN,    17,      0x00,    0,       3,       0,
+	1,        0,       0,    0,    0,       WORK,    9,       TAKE,    9,       HANG_UP, OPEN,
+	0xf0,     0x01,    2,    3,    0,       0,       2,       0,       0,       0x80,    WORK,
+	30,       TAKE,    2,    WORK, 30,      TAKE,    9,       HANG_UP, OPEN,    0xf1,    0x42,
+	1,        3,       0,    0,    2,       0,       0x10,    0x80,    WORK,    30,      TAKE,
+	9,        HANG_UP, OPEN, 0xf4, 0x01,    3,       3,       0,       0,       2,       0,
+	0,        0x80,    WORK, 30,   TAKE,    9,       HANG_UP, OPEN,    0xf5,    0x42,    3,
+	3,        0,       0,    2,    0,       0,       0x80,    WORK,    30,      TAKE,    9,
+	HANG_UP,  ORDER,   5,    0,    6,       1,       16,      0x23,    1,       0,       2,
+	1,        OPEN,    1,    0x03, 3,       3,       0,       0,       2,       0,       0,
+	0x80,     WORK,    30,   TAKE, 9,       HANG_UP, ORDER,   0,       7,       0,       0,
+	16,       0x08,    OPEN, 1,    0x01,    3,       3,       0,       0,       2,       0,
+	0,        0,       WORK, 30,   TAKE,    9,       HANG_UP, ORDER,   0x20,    0,       0,
+	0,        16,      0,    3,    4,       8,       2,       OPEN,    0xf6,    0x03,    3,
+	3,        0,       0,    2,    0,       0,       0x80,    WORK,    30,      TAKE,    9,
+	HANG_UP,
 };
 
 static size_t script_size(const uint8_t *data, size_t size)
@@ -789,6 +786,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		size -= 2 + script.left;
 	}
 	memset(changes, 0, sizeof(changes));
+	memset(wishes, 0, sizeof(wishes));
 	file = memfd_create("fuzz", MFD_CLOEXEC);
 	file_size = size;
 	if (file < 0 || write(file, data, size) != (ssize_t)size)
