@@ -195,6 +195,19 @@ bool attack_ask(int socket, const char *dataset, const char *pipeline, unsigned 
 	return attack_send(socket, &request, NULL, 0);
 }
 
+bool attack_send_open(int socket, const Loaderd__OpenFeed *open)
+{
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	request.open_feed = (Loaderd__OpenFeed *)open;
+	uint8_t *message = malloc(loaderd__request__get_packed_size(&request));
+	assert_non_null(message);
+	size_t size = loaderd__request__pack(&request, message);
+	int r = frame_send(socket, message, size, NULL, 0, 5000);
+	free(message);
+	return r == 0;
+}
+
 bool attack_files(int socket, uint32_t first, uint32_t total, bool direct, const int *fds,
 		  unsigned count)
 {
@@ -289,21 +302,30 @@ int attack_take_ring(const struct stage *stage, int file, const char *pipeline, 
 	return socket;
 }
 
-static int open_once(const struct stage *stage, int file, const char *pipeline, int *ret_socket,
-		     int fds[2], bool *ret_too_often)
+bool attack_part_file(int socket, const Loaderd__NeedFiles *need, int fd)
 {
-	int socket = attack_connect(stage), code = ECONNRESET;
-	*ret_too_often = false;
-	if (socket < 0 || !attack_ask(socket, "by hand", pipeline, 16)) {
-		if (socket >= 0)
-			close(socket);
-		return ECONNRESET;
-	}
+	Loaderd__Files files = LOADERD__FILES__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	files.first = need->first;
+	files.total = 1;
+	files.direct = need->direct;
+	files.part = need->part;
+	files.file = need->file;
+	request.kind_case = LOADERD__REQUEST__KIND_FILES;
+	request.files = &files;
+	return attack_send(socket, &request, &fd, 1);
+}
+
+/* Waits for the reply to an open request, and returns its code. */
+static int finish_opening(int socket, const int *lists, int *ret_socket, int fds[2],
+			  bool *ret_too_often)
+{
+	int code = ECONNRESET;
 	Loaderd__Reply *reply = attack_reply(socket, fds);
 	while (reply && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
-		/* The kernel refuses to pass some kinds of fds. */
-		bool passed = attack_files(socket, reply->need_files->first, 1,
-					   reply->need_files->direct, &file, 1);
+		assert_in_range(reply->need_files->file, 0, 3);
+		bool passed =
+			attack_part_file(socket, reply->need_files, lists[reply->need_files->file]);
 		loaderd__reply__free_unpacked(reply, NULL);
 		reply = passed ? attack_reply(socket, fds) : NULL;
 	}
@@ -322,6 +344,19 @@ static int open_once(const struct stage *stage, int file, const char *pipeline, 
 	return code;
 }
 
+static int open_once(const struct stage *stage, int file, const char *pipeline, int *ret_socket,
+		     int fds[2], bool *ret_too_often)
+{
+	const int files[4] = {file, -1, -1, -1};
+	int socket = attack_connect(stage);
+	*ret_too_often = false;
+	if (socket >= 0 && attack_ask(socket, "by hand", pipeline, 16))
+		return finish_opening(socket, files, ret_socket, fds, ret_too_often);
+	if (socket >= 0)
+		close(socket);
+	return ECONNRESET;
+}
+
 int attack_open(const struct stage *stage, int file, const char *pipeline, int *ret_socket,
 		int fds[2])
 {
@@ -330,6 +365,23 @@ int attack_open(const struct stage *stage, int file, const char *pipeline, int *
 	while ((code = open_once(stage, file, pipeline, ret_socket, fds, &too_often)) == EDQUOT &&
 	       too_often)
 		usleep(1000);
+	return code;
+}
+
+int attack_open_order(const struct stage *stage, const Loaderd__OpenFeed *open, const int *lists,
+		      int *ret_socket)
+{
+	bool too_often = true;
+	int code = EDQUOT;
+	while (code == EDQUOT && too_often) {
+		int socket = attack_connect(stage);
+		if (socket < 0 || !attack_send_open(socket, open)) {
+			if (socket >= 0)
+				close(socket);
+			return ECONNRESET;
+		}
+		code = finish_opening(socket, lists, ret_socket, NULL, &too_often);
+	}
 	return code;
 }
 

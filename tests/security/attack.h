@@ -56,7 +56,8 @@ struct attack {
 };
 
 extern const struct attack attacks_on_files[], attacks_with_descriptors[], attacks_by_numbers[],
-	attacks_on_memory[]; /* each table ends with a row whose name is NULL */
+	attacks_on_memory[],
+	attacks_by_orders[]; /* each table ends with a row whose name is NULL */
 
 /*
  * Writes 60 images with fields, classes and metadata to FOLDER/NAME.pimg. Only the owner may access
@@ -104,9 +105,16 @@ Loaderd__Reply *attack_reply_bare(int socket, int fds[2]);
 int attack_take_ring(const struct stage *stage, int file, const char *pipeline, int fds[2]);
 /* Sends RingMapped. */
 void attack_send_mapped(int socket);
+/* Sends OpenFeed, of any size. Returns false if the send fails. */
+bool attack_send_open(int socket, const Loaderd__OpenFeed *open);
 /* Sends Files. Returns false if the send fails. */
 bool attack_files(int socket, uint32_t first, uint32_t total, bool direct, const int *fds,
 		  unsigned count);
+/*
+ * Sends Files with the one file that NeedFiles asks for. Returns false if the send fails: the
+ * kernel refuses to pass some kinds of fds.
+ */
+bool attack_part_file(int socket, const Loaderd__NeedFiles *need, int fd);
 /*
  * Opens a feed of a dataset with the single file `file`, which it sends in reply to NeedFiles.
  * Returns 0 on success, else the positive errno of the reply; ECONNRESET if the daemon hung up or
@@ -115,6 +123,9 @@ bool attack_files(int socket, uint32_t first, uint32_t total, bool direct, const
  */
 int attack_open(const struct stage *stage, int file, const char *pipeline, int *ret_socket,
 		int fds[2]);
+/* Same for a feed of parts. `open` has them; lists: [4] the file to send for each PartFile. */
+int attack_open_order(const struct stage *stage, const Loaderd__OpenFeed *open, const int *lists,
+		      int *ret_socket);
 /* Leaves a copy of fd in flight in a socket pair that is never read. The caller keeps fd. */
 void attack_put_in_flight(int fd, int ret_pair[2]);
 /*

@@ -342,9 +342,41 @@ static int open_within_limits(const struct stage *stage, int file, const char *t
 	return code;
 }
 
+/* True for a list that takes seconds to read, or has more than [limits] order_bytes. */
+static bool is_huge(int fd)
+{
+	struct stat status;
+	return fstat(fd, &status) == 0 && status.st_size >= 1 << 30;
+}
+
+/* Opens a feed of the user's dataset, with a list of samples in `fd`. Retries likewise. */
+static int open_with_list(const struct stage *stage, int fd)
+{
+	uint64_t until_ms = attack_now_ms() + 5 * at_once_ms();
+	const int files[4] = {open(stage->images, O_RDONLY | O_CLOEXEC), fd, fd, fd};
+	Loaderd__Choice choice = LOADERD__CHOICE__INIT;
+	Loaderd__Part part = LOADERD__PART__INIT, *parts[] = {&part};
+	Loaderd__OpenFeed request = LOADERD__OPEN_FEED__INIT;
+	int code;
+	choice.listed = true;
+	part.dataset = (char *)stage->images;
+	part.choice = &choice;
+	request.version = PROTO_VERSION;
+	request.pipeline = (char *)pipeline;
+	request.batch_size = 1;
+	request.slots = 2;
+	request.parts = parts;
+	request.n_parts = 1;
+	while ((code = attack_open_order(stage, &request, files, NULL)) == EDQUOT &&
+	       attack_now_ms() < until_ms)
+		usleep(1000);
+	close(files[0]);
+	return code;
+}
+
 /*
- * Requests a feed and the dataset's description with every kind of fd. The daemon must refuse each
- * at once, or serve it.
+ * Requests a feed and the dataset's description with every kind of fd, and passes it as a list. The
+ * daemon must refuse each at once, or serve it.
  */
 static void pass_every_kind(const struct stage *stage)
 {
@@ -362,10 +394,13 @@ static void pass_every_kind(const struct stage *stage)
 			uint64_t start_ms = attack_now_ms();
 			int feed = open_within_limits(stage, fd, pipeline);
 			int facts = open_within_limits(stage, fd, NULL);
+			int list = is_huge(fd) ? EDQUOT : open_with_list(stage, fd);
 			uint64_t took_ms = attack_now_ms() - start_ms;
 			if ((feed == 0) != kinds[i].served || (facts == 0) != kinds[i].served)
 				fail_msg("%s: answered with %d for a feed, %d for its facts",
 					 kinds[i].name, feed, facts);
+			if (list == 0)
+				fail_msg("%s: accepted as a list", kinds[i].name);
 			if (took_ms > 5 * at_once_ms())
 				fail_msg("%s: answered after %llu ms", kinds[i].name,
 					 (unsigned long long)took_ms);
