@@ -1,12 +1,12 @@
 #include "trainer/algorithms/class_weights.h"
 
-void class_weights_balanced(const uint64_t *counts, uint32_t classes, float *ret_weights)
+void class_weights_balanced(const double *counts, uint32_t classes, float *ret_weights)
 {
 	double samples = 0, some = 0;
 	for (uint32_t i = 0; i < classes; i++) {
-		samples += (double)counts[i];
+		samples += counts[i];
 		some += counts[i] > 0;
 	}
 	for (uint32_t i = 0; i < classes; i++)
-		ret_weights[i] = counts[i] ? (float)(samples / (some * (double)counts[i])) : 1.0f;
+		ret_weights[i] = counts[i] > 0 ? (float)(samples / (some * counts[i])) : 1.0f;
 }

@@ -8,7 +8,8 @@
 #include <stdint.h>
 
 /*
- * Sets each weight to samples / (nonempty classes * counts[i]). An empty class gets 1, because
+ * Sets each weight to samples / (nonempty classes * counts[i]), where samples is the sum of counts:
+ * the samples of each class, or their expected number in any period. An empty class gets 1, because
  * per-class losses still include it.
  */
-void class_weights_balanced(const uint64_t *counts, uint32_t classes, float *ret_weights);
+void class_weights_balanced(const double *counts, uint32_t classes, float *ret_weights);

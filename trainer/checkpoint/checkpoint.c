@@ -41,6 +41,7 @@ static const struct counter {
 	C(dataset_samples, COUNTER_U64),
 	C(dataset_uuid, COUNTER_UUID),
 	C(val_uuid, COUNTER_UUID),
+	C(order_hash, COUNTER_LATER_U64),
 	C(teacher, COUNTER_LATER_U64),
 	C(classes, COUNTER_U32),
 	C(precision, COUNTER_U32),

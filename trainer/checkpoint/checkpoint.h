@@ -34,7 +34,8 @@ struct checkpoint_state {
 	uint64_t batches_per_epoch;
 	uint64_t dataset_samples;
 	struct uuid dataset_uuid, val_uuid; /* datasets data.train and data.val */
-	uint64_t teacher; /* mark of train.teacher (teacher.h); 0 without a teacher */
+	uint64_t order_hash; /* feed_info.order_hash; 0 if all samples of one dataset come */
+	uint64_t teacher;    /* mark of train.teacher (teacher.h); 0 without a teacher */
 	uint32_t classes;
 	enum device_precision precision;
 	uint32_t threads; /* CPU threads of rank 0's device; 0 if not applicable or not recorded */

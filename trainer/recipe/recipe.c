@@ -299,6 +299,9 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 					  "filled while another is used, or 0");
 	if (!*recipe->data.val && *recipe->data.val_pipeline)
 		return recipe_fail(error, "data.val_pipeline is set, but data.val is not");
+	r = recipe_check_order(&recipe->data, error);
+	if (r < 0)
+		return r;
 	r = check_progressive(&recipe->data, error);
 	if (r < 0)
 		return r;

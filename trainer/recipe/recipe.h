@@ -42,6 +42,7 @@ enum recipe_progress {
 	RECIPE_PROGRESS_PLAIN,
 	RECIPE_PROGRESS_OFF
 };
+enum recipe_ends { RECIPE_ENDS_FIRST, RECIPE_ENDS_LAST };
 enum recipe_augment { RECIPE_AUGMENT_DAEMON, RECIPE_AUGMENT_DEVICE };
 enum recipe_stem { RECIPE_STEM_AUTO, RECIPE_STEM_IMAGENET, RECIPE_STEM_CIFAR, RECIPE_STEM_DEEP };
 enum recipe_stride_in { RECIPE_STRIDE_IN_3X3, RECIPE_STRIDE_IN_1X1 };
@@ -155,6 +156,14 @@ int recipe_load(struct recipe *recipe, const char *path, char *error);
 int recipe_load_text(struct recipe *recipe, const char *name, const char *text, char *error);
 /* Applies one override "section.key=value". */
 int recipe_override(struct recipe *recipe, const char *argument, char *error);
+/* The datasets that data.train lists; recipe_paths_free() frees them. */
+struct recipe_paths {
+	const char **path; /* [count] */
+	unsigned count;    /* at least 1; an unset data.train is one empty path */
+	char *text;        /* storage of the paths */
+};
+int recipe_train_paths(const struct recipe_data *data, struct recipe_paths *ret_paths, char *error);
+void recipe_paths_free(struct recipe_paths *paths);
 /* Checks constraints between keys. With `trains`, also requires data.train. */
 int recipe_check(const struct recipe *recipe, bool trains, char *error);
 

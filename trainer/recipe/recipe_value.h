@@ -1,6 +1,6 @@
 /*
  * Internal to recipe/. recipe.c has the keys, recipe_value.c values as text, recipe_ini.c recipe
- * files, recipe_pairs.c conflicts between keys.
+ * files, recipe_order.c the keys that choose samples, recipe_pairs.c conflicts between keys.
  */
 #pragma once
 
@@ -30,6 +30,8 @@ void *recipe_field(const struct recipe *recipe, const struct recipe_key *key);
 int recipe_set(struct recipe *recipe, const struct recipe_key *key, const char *where,
 	       const char *text, char *error);
 
+/* -EINVAL if the datasets to train on, their shares and weights contradict each other. */
+int recipe_check_order(const struct recipe_data *data, char *error);
 /* -EINVAL if the recipe enables two methods that recipe_pairs.inc lists as incompatible. */
 int recipe_check_pairs(const struct recipe *recipe, char *error);
 

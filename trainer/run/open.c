@@ -136,17 +136,38 @@ static int open_check_data(struct run *run)
 	return 0;
 }
 
-static int open_first_batch(struct run *run)
+/*
+ * Checks that the feed continues the order of the checkpoint. Recipe and datasets have been
+ * compared before, so that only the daemon can be the cause of another order.
+ */
+static int open_check_order(struct run *run, const struct feed_info *info)
 {
-	uint64_t then = run->state.batches_per_epoch;
-	int r = input_open(&run->input, &run->state, &run->state.batches_per_epoch);
-	if (r < 0)
-		return r;
-	if (run->resumed && then != run->state.batches_per_epoch)
+	const struct checkpoint_state *then = &run->state;
+	if (then->batches_per_epoch != info->batches_per_epoch)
 		return run_fail(
 			&run->ctx, -EINVAL,
 			"an epoch has %llu batches, but had %llu when the checkpoint was written",
-			(unsigned long long)run->state.batches_per_epoch, (unsigned long long)then);
+			(unsigned long long)info->batches_per_epoch,
+			(unsigned long long)then->batches_per_epoch);
+	if (then->order_hash != info->order_hash && !run->ctx.options.allow_changes)
+		return run_fail(&run->ctx, -EINVAL,
+				"the daemon orders the samples of data.train otherwise than when "
+				"the checkpoint was written, so the run would differ from an "
+				"uninterrupted one; use the loaderd of then, or --allow-changes to "
+				"resume anyway");
+	return 0;
+}
+
+static int open_first_batch(struct run *run)
+{
+	struct feed_info info;
+	int r = input_open(&run->input, &run->state, &info);
+	if (r == 0 && run->resumed)
+		r = open_check_order(run, &info);
+	if (r < 0)
+		return r;
+	run->state.batches_per_epoch = info.batches_per_epoch;
+	run->state.order_hash = info.order_hash;
 	return input_first(&run->input);
 }
 

@@ -255,7 +255,7 @@ TEST(batch_size_bounds)
 	snprintf(option, sizeof(option), "--find-batch-size=%s", run_path("unbroken", "bound"));
 	expect(run("unbroken", option, "data.batch_size=1", "data.val=", "train.threads=1", NULL),
 	       0);
-	expect_output("largest that fits   320: larger sizes were not tried, since data.train has "
+	expect_output("largest that fits   320: larger sizes were not tried, since an epoch has "
 		      "only 325 samples");
 	expect_output("noise scale         unknown: data.batch_size = 1 is not divisible");
 	expect(run("unbroken", option, "train.memory_limit=0.0003", "data.batch_size=1",

@@ -7,7 +7,7 @@
 /* Expects the weights of scikit-learn's compute_class_weight("balanced") for these label counts. */
 TEST(as_scikit_learn)
 {
-	static const uint64_t counts[] = {3, 1, 6, 40};
+	static const double counts[] = {3, 1, 6, 40};
 	static const double expected[] = {4.166666666666667, 12.5, 2.0833333333333335, 0.3125};
 	float weights[4];
 	class_weights_balanced(counts, 4, weights);
@@ -18,7 +18,7 @@ TEST(as_scikit_learn)
 /* A class without samples gets weight 1 and does not change the other weights. */
 TEST(class_without_samples)
 {
-	static const uint64_t counts[] = {3, 0, 1, 6, 40, 0}, some[] = {3, 1, 6, 40};
+	static const double counts[] = {3, 0, 1, 6, 40, 0}, some[] = {3, 1, 6, 40};
 	float weights[6], of_some[4];
 	class_weights_balanced(counts, 6, weights);
 	class_weights_balanced(some, 4, of_some);

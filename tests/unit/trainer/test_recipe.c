@@ -210,6 +210,38 @@ TEST_WITH(growth, setup, teardown)
 	refused(recipe, "[schedule]\ngamma = 1e13\n", "expected a number from 0 to 1e+12");
 }
 
+/* data.train is one path or several; blanks around commas do not count. */
+TEST_WITH(train_paths, setup, teardown)
+{
+	struct recipe *recipe = *state;
+	struct recipe_paths paths;
+	static const struct {
+		const char *text, *path[3];
+	} cases[] = {
+		{"data.train=a b.pimg", {"a b.pimg"}},
+		{"data.train=a.pimg,b.pimg", {"a.pimg", "b.pimg"}},
+		{"data.train=a.pimg , b.pimg,c", {"a.pimg", "b.pimg", "c"}},
+		{"data.train=a\\,b.pimg,c\\d", {"a,b.pimg", "c\\d"}},
+		{"data.train=", {""}},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		unsigned count = 0;
+		assert_int_equal(recipe_override(recipe, cases[i].text, error), 0);
+		assert_int_equal(recipe_train_paths(&recipe->data, &paths, error), 0);
+		for (; count < 3 && cases[i].path[count]; count++)
+			assert_string_equal(paths.path[count], cases[i].path[count]);
+		assert_int_equal(paths.count, count);
+		recipe_paths_free(&paths);
+	}
+	char many[2 * RECIPE_NUMBERS_MAX + 20];
+	int length = snprintf(many, sizeof(many), "data.train=x");
+	for (int i = 0; i < RECIPE_NUMBERS_MAX; i++)
+		length += snprintf(many + length, sizeof(many) - (size_t)length, ",x");
+	assert_int_equal(recipe_override(recipe, many, error), 0);
+	assert_int_equal(recipe_train_paths(&recipe->data, &paths, error), -EINVAL);
+	assert_string_equal(error, "data.train lists more than 128 datasets");
+}
+
 /* Settings that exclude each other: the errors name both keys and a remedy. */
 TEST_WITH(pairs, setup, teardown)
 {
@@ -243,6 +275,26 @@ TEST_WITH(pairs, setup, teardown)
 		 "train.loss = kl and train.class_weights = balanced cannot be combined: the "
 		 "divergence"},
 		{{"train.class_weights=balanced", "train.loss=sigmoid"}, NULL},
+		{{"train.class_weights=balanced", "data.class_sampling=balanced"},
+		 "train.class_weights = balanced and data.class_sampling = balanced cannot be "
+		 "combined: both correct"},
+		{{"train.class_weights=balanced", "data.class_sampling=1, 2"},
+		 "train.class_weights = balanced and data.class_sampling = 1, 2 cannot be"},
+		{{"train.class_weights=1, 2", "data.class_sampling=balanced"}, NULL},
+		{{"train.class_weights=balanced", "data.where=label < 5"},
+		 "train.class_weights = balanced and data.where = label < 5 cannot be combined"},
+		{{"data.class_sampling=0, 0"}, "data.class_sampling: all weights are 0"},
+		{{"data.ends=last"},
+		 "data.ends = last says when an epoch of several datasets ends"},
+		{{"data.train=x,y", "data.ends=last"}, NULL},
+		{{"data.train=x,y", "data.ends=last", "data.epoch_samples=9"},
+		 "data.ends = last and data.epoch_samples = 9 cannot be combined: both say"},
+		{{"data.shares=1, 2"},
+		 "data.shares has 2 numbers, but data.train lists 1 dataset: give one"},
+		{{"data.train=x,y", "data.shares=0, 0"}, "data.shares: all numbers are 0"},
+		{{"data.train=x,y", "data.shares=0.7, 0.3"}, NULL},
+		{{"data.train=x,,y"}, "data.train = \"x,,y\": a dataset is missing beside a comma"},
+		{{"data.train=x,"}, "data.train = \"x,\": a dataset is missing beside a comma"},
 		{{"train.loss=kl", "train.mixup=0.2"}, NULL},
 		{{"model.ghost_batch=32", "model.bn_sync=yes"},
 		 "model.ghost_batch = 32 and model.bn_sync = true cannot be combined: one uses"},

@@ -3,6 +3,7 @@
 #include "format/base/text/sentence.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <poll.h>
 #include <sched.h>
@@ -23,18 +24,43 @@ enum {
 static const double imagenet_mean[3] = {123.675, 116.28, 103.53},
 		    imagenet_std[3] = {58.395, 57.12, 57.375};
 
-static void data_choose_mean_std(struct data *data, const struct feed_dataset *dataset)
+/* What the daemon knows of the datasets of data.train: [order->count], NULL if not looked up. */
+struct train_facts {
+	struct feed_dataset **dataset;
+};
+
+/*
+ * Sets mean and deviation of a channel over all samples as they are drawn: those of the datasets,
+ * weighted by shares. Returns false if a dataset records none.
+ */
+static bool data_mean_std(const struct train_order *order, const struct train_facts *facts, int c,
+			  double *ret_mean, double *ret_std)
+{
+	double mean = 0, square = 0;
+	for (uint32_t i = 0; i < order->count; i++) {
+		const struct feed_dataset *dataset = facts->dataset[i];
+		if (!dataset->has_statistics || !(dataset->std[c] > 0) ||
+		    !isfinite(dataset->std[c]))
+			return false;
+		double weight = (double)order->datasets[i].share / (double)order->shares;
+		mean += weight * dataset->mean[c];
+		square += weight *
+			  (dataset->std[c] * dataset->std[c] + dataset->mean[c] * dataset->mean[c]);
+	}
+	*ret_mean = order->count == 1 ? facts->dataset[0]->mean[c] : mean;
+	*ret_std = order->count == 1 ? facts->dataset[0]->std[c]
+				     : sqrt(fmax(square - mean * mean, DBL_MIN));
+	return true;
+}
+
+static void data_choose_mean_std(struct data *data, const struct train_facts *facts)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	for (int c = 0; c < 3; c++) {
-		bool recorded =
-			dataset->has_statistics && dataset->std[c] > 0 && isfinite(dataset->std[c]);
-		data->mean[c] = recipe->mean.count ? recipe->mean.value[c]
-				: recorded         ? dataset->mean[c]
-						   : imagenet_mean[c];
-		data->std[c] = recipe->mean.count ? recipe->std.value[c]
-			       : recorded         ? dataset->std[c]
-						  : imagenet_std[c];
+		double mean = imagenet_mean[c], std = imagenet_std[c];
+		data_mean_std(data->order, facts, c, &mean, &std);
+		data->mean[c] = recipe->mean.count ? recipe->mean.value[c] : mean;
+		data->std[c] = recipe->mean.count ? recipe->std.value[c] : std;
 	}
 }
 
@@ -50,30 +76,30 @@ static int data_find_dataset(const struct data *data, const char *key, const cha
 }
 
 /*
- * With data.target: finds it in a dataset and stores it. Both datasets must agree on it.
- * train: the dataset is data.train.
+ * With data.target: finds it in a dataset, the value of `key`, and stores it. All datasets must
+ * agree on it.
  */
-static int data_look_up_target(struct data *data, bool train, const struct feed_dataset *dataset,
-			       char *error)
+static int data_look_up_target(struct data *data, const char *key, const char *path,
+			       const struct feed_dataset *dataset, char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
-	const char *key = train ? "data.train" : "data.val";
-	const char *path = train ? recipe->train : recipe->val;
 	const struct target *known = &data->target;
 	struct target found;
+	struct uuid uuid;
 	if (!*recipe->target)
 		return 0;
-	int r = target_find(data->recipe, key, path, train ? &data->train_uuid : &data->val_uuid,
-			    dataset->classes, &found, error);
+	memcpy(&uuid, dataset->uuid, sizeof(uuid));
+	int r = target_find(data->recipe, key, path, &uuid, dataset->classes, &found, error);
 	if (r < 0)
 		return r;
 	if (known->outputs &&
 	    (known->list != found.list || (!found.list && known->outputs != found.outputs)))
 		return data_fail(error, -EINVAL,
-				 "data.target = %.100s has another type or shape in data.val = "
+				 "data.target = %.100s has another type or shape in %s = "
 				 "%.300s than in data.train = %.300s: pack both with the same "
 				 "schema",
-				 recipe->target, recipe->val, recipe->train);
+				 recipe->target, key, path,
+				 data->order ? data->order->datasets[0].path : "");
 	if (!known->outputs)
 		data->target = found;
 	return 0;
@@ -113,24 +139,87 @@ static int data_choose_outputs(struct data *data, uint32_t found, char *error)
 	return 0;
 }
 
-static int data_look_up_train(struct data *data, struct feed_dataset **ret_dataset, char *error)
+/*
+ * Checks that a dataset of data.train has the classes of the first one: names are compared as they
+ * are, since the daemon would give other numbers to classes whose names differ.
+ */
+static int data_compare_part(const struct train_order *order, const struct train_facts *facts,
+			     uint32_t part, char *error)
 {
-	const struct recipe *recipe = data->recipe;
-	int r = data_find_dataset(data, "data.train", recipe->data.train, ret_dataset, error);
+	const struct feed_dataset *a = facts->dataset[0], *b = facts->dataset[part];
+	const char *first = order->datasets[0].path, *other = order->datasets[part].path;
+	static const char remedy[] = "pack all datasets of data.train with the same classes in the "
+				     "same order (packimg convert --classes FILE)";
+	for (uint32_t i = 0; i < a->classes && i < b->classes; i++)
+		if (strcmp(a->class_names[i], b->class_names[i]) != 0)
+			return data_fail(error, -EINVAL,
+					 "data.train: class %u is \"%.60s\" in %.250s, but "
+					 "\"%.60s\" in %.250s: %s",
+					 i, b->class_names[i], other, a->class_names[i], first,
+					 remedy);
+	if (a->classes != b->classes)
+		return data_fail(
+			error, -EINVAL, "data.train: %.250s has %u class%s, but %.250s has %u: %s",
+			other, b->classes, b->classes == 1 ? "" : "es", first, a->classes, remedy);
+	return 0;
+}
+
+/* Looks up dataset number `part` of data.train. */
+static int data_look_up_part(struct data *data, struct train_facts *facts, uint32_t part,
+			     char *error)
+{
+	struct train_dataset *own = &data->order->datasets[part];
+	int r = data_find_dataset(data, "data.train", own->path, &facts->dataset[part], error);
 	if (r < 0)
 		return r;
-	const struct feed_dataset *dataset = *ret_dataset;
-	data->samples = dataset->samples;
-	memcpy(&data->train_uuid, dataset->uuid, sizeof(data->train_uuid));
+	const struct feed_dataset *found = facts->dataset[part];
+	own->samples = found->samples;
+	memcpy(&own->uuid, found->uuid, sizeof(own->uuid));
+	r = data_look_up_target(data, "data.train", own->path, found, error);
+	return r < 0 || !data_has_classes(data)
+		       ? r
+		       : data_compare_part(data->order, facts, part, error);
+}
+
+/* Checks that data.class_sampling has a weight for each class. */
+static int data_check_class_sampling(const struct data *data, uint32_t classes, char *error)
+{
+	unsigned count = data->recipe->data.class_sampling.count;
+	if (!count || count == classes)
+		return 0;
+	return data_fail(error, -EINVAL,
+			 "data.class_sampling has %u number%s, but data.train = %.300s has %u "
+			 "class%s: give one for each",
+			 count, count == 1 ? "" : "s", data->recipe->data.train, classes,
+			 classes == 1 ? "" : "es");
+}
+
+static int data_look_up_train(struct data *data, struct train_facts *facts, char *error)
+{
+	int r = train_order_new(&data->recipe->data, &data->order, error);
+	if (r < 0)
+		return r;
+	const struct train_order *order = data->order;
+	facts->dataset = calloc(order->count, sizeof(struct feed_dataset *));
+	if (!facts->dataset)
+		return data_fail(error, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < order->count; i++) {
+		r = data_look_up_part(data, facts, i, error);
+		if (r < 0)
+			return r;
+	}
+	const struct feed_dataset *first = facts->dataset[0];
+	data->samples = train_order_samples(order);
+	train_order_uuid(order, &data->train_uuid);
 	data->normalises = true;
-	data_choose_mean_std(data, dataset);
-	r = data_look_up_target(data, true, dataset, error);
+	data_choose_mean_std(data, facts);
+	r = data_check_class_sampling(data, first->classes, error);
 	if (r < 0)
 		return r;
 	if (data_has_classes(data))
-		data->class_names = class_names_write(dataset->class_names, dataset->classes);
+		data->class_names = class_names_write(first->class_names, first->classes);
 	return data_choose_outputs(
-		data, data_has_classes(data) ? dataset->classes : data->target.outputs, error);
+		data, data_has_classes(data) ? first->classes : data->target.outputs, error);
 }
 
 /* Class names and their source. */
@@ -212,7 +301,7 @@ static int data_look_up_val(struct data *data, const struct weights_metadata *we
 		return r;
 	data->val_samples = dataset->samples;
 	memcpy(&data->val_uuid, dataset->uuid, sizeof(data->val_uuid));
-	r = data_look_up_target(data, false, dataset, error);
+	r = data_look_up_target(data, "data.val", recipe->val, dataset, error);
 	if (r == 0)
 		r = data_compare_val(data, weights, known, dataset, error);
 	feed_dataset_free(dataset);
@@ -267,7 +356,7 @@ static int data_look_up_rest(struct data *data, const struct weights_metadata *w
 	struct known_classes known = {0};
 	if (train)
 		known = (struct known_classes){train->class_names, train->classes,
-					       "data.train = ", recipe->train};
+					       "data.train = ", data->order->datasets[0].path};
 	if (weights) {
 		int r = data_take_from_weights(data, weights, error);
 		if (r < 0)
@@ -283,16 +372,19 @@ static int data_look_up_rest(struct data *data, const struct weights_metadata *w
 /* Looks up the datasets. weights: NULL to train. */
 static int data_look_up(struct data *data, const struct weights_metadata *weights, char *error)
 {
-	struct feed_dataset *train = NULL;
+	struct train_facts facts = {0};
 	int r = 0;
 	if (!weights || (!weights->named && *data->recipe->data.train)) {
-		r = data_look_up_train(data, &train, error);
+		r = data_look_up_train(data, &facts, error);
 		if (r < 0)
 			r = data_fail_train(weights, r, error);
 	}
 	if (r == 0)
-		r = data_look_up_rest(data, weights, train, error);
-	feed_dataset_free(train);
+		r = data_look_up_rest(data, weights, facts.dataset ? facts.dataset[0] : NULL,
+				      error);
+	for (uint32_t i = 0; facts.dataset && i < data->order->count; i++)
+		feed_dataset_free(facts.dataset[i]);
+	free(facts.dataset);
 	return r;
 }
 
@@ -383,6 +475,8 @@ void data_close(struct data *data)
 	data->daemon = NULL;
 	free(data->class_names);
 	data->class_names = NULL;
+	train_order_free(data->order);
+	data->order = NULL;
 }
 
 uint32_t data_train_share(const struct data *data)
@@ -416,27 +510,50 @@ uint32_t data_val_share(const struct data *data)
 	return (uint32_t)((batch + data->comm->world - 1) / data->comm->world);
 }
 
+/* -ESTALE if a feed has another dataset at `path` than data_open() had. */
+static int data_compare_uuid(const char *path, const struct uuid *known, const uint8_t *found,
+			     char *error)
+{
+	struct uuid opened;
+	char then[UUID_TEXT], now[UUID_TEXT];
+	memcpy(&opened, found, sizeof(opened));
+	if (!uuid_differ(known, &opened))
+		return 0;
+	uuid_write(known->bytes, then);
+	uuid_write(opened.bytes, now);
+	return data_fail(error, -ESTALE,
+			 "%.600s was replaced by another dataset: its UUID was %s when the run "
+			 "started, and is now %s",
+			 path, then, now);
+}
+
 /*
- * Checks that the dataset file was not replaced during the run. Only new feeds read the new file.
+ * Checks that the dataset files were not replaced during the run. Only new feeds read the new
+ * files.
  */
 static int data_check_unchanged(const struct data *data, enum data_part part,
 				const struct feed *feed, char *error)
 {
-	const struct recipe_data *recipe = &data->recipe->data;
-	const struct uuid *known = part == DATA_VAL ? &data->val_uuid : &data->train_uuid;
 	struct feed_info info = {.size = sizeof(info)};
-	struct uuid found;
-	char then[UUID_TEXT], now[UUID_TEXT];
 	feed_info(feed, &info);
-	memcpy(&found, info.dataset_uuid, sizeof(found));
-	if (!uuid_differ(known, &found))
-		return 0;
-	uuid_write(known->bytes, then);
-	uuid_write(found.bytes, now);
-	return data_fail(error, -ESTALE,
-			 "%.600s was replaced by another dataset: its UUID was %s when the run "
-			 "started, and is now %s",
-			 part == DATA_VAL ? recipe->val : recipe->train, then, now);
+	if (part == DATA_VAL)
+		return data_compare_uuid(data->recipe->data.val, &data->val_uuid, info.dataset_uuid,
+					 error);
+	const struct train_dataset *datasets = data->order->datasets;
+	if (!data->order->chooses)
+		return data_compare_uuid(datasets[0].path, &datasets[0].uuid, info.dataset_uuid,
+					 error);
+	for (uint32_t i = 0; i < data->order->count; i++) {
+		struct feed_opened_part opened = {.size = sizeof(opened)};
+		int r = feed_opened_part(feed, i, &opened);
+		if (r < 0)
+			return data_fail(error, -EPROTO,
+					 "the daemon opened fewer datasets than data.train lists");
+		r = data_compare_uuid(datasets[i].path, &datasets[i].uuid, opened.uuid, error);
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
 /*
@@ -523,7 +640,12 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	options.epoch = epoch;
 	options.batch = batch;
 	options.batch_size = data_share(data, part);
-	options.dataset = evaluates ? recipe->val : recipe->train;
+	if (evaluates)
+		options.dataset = recipe->val;
+	else if (data->order->chooses)
+		options.order = &data->order->feed;
+	else
+		options.dataset = data->order->datasets[0].path;
 	options.pipeline = evaluates ? recipe->val_pipeline : recipe->pipeline;
 	options.name = evaluates ? "trainer: evaluation" : "trainer: training";
 	options.shuffle = !evaluates && recipe->shuffle;

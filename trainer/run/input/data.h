@@ -11,6 +11,7 @@
 #include "trainer/device/comm/comm.h"
 #include "trainer/recipe/recipe.h"
 #include "trainer/run/input/targets.h"
+#include "trainer/run/input/train_order.h"
 
 enum { DATA_ERROR_MAX = FEED_ERROR_MAX, DATA_SOCKET_MAX = 256 };
 
@@ -19,10 +20,16 @@ struct data {
 	struct comm *comm;
 	struct feed_daemon *daemon; /* private daemon started by this rank, or NULL */
 	char socket[DATA_SOCKET_MAX];
-	uint64_t samples, val_samples;
-	struct uuid train_uuid, val_uuid;
-	struct target target; /* what data.target names; all zeros without it */
-	uint32_t classes;     /* outputs of the network */
+	struct train_order *order;     /* of data.train; NULL without it */
+	uint64_t samples, val_samples; /* samples: in all datasets of data.train */
+	/*
+	 * samples of an epoch of training, over all ranks and without repeats; 0 before
+	 * input_open()
+	 */
+	uint64_t epoch_samples;
+	struct uuid train_uuid, val_uuid; /* train_uuid: train_order_uuid() */
+	struct target target;             /* what data.target names; all zeros without it */
+	uint32_t classes;                 /* outputs of the network */
 	/*
 	 * class names of data.train, from class_names_write(); NULL if unknown, or if the outputs
 	 * are no classes

@@ -111,18 +111,37 @@ static int feeds_open_writable(struct feeds *feeds, enum data_part part, uint64_
 	return data_feed(feeds->data, part, epoch, batch, &feed->feed, error);
 }
 
+/* Returns the recipe key for the field of a request, which begins an error; NULL for others. */
+static const char *feeds_key_of(const char *error, enum data_part part, size_t *ret_length)
+{
+	static const struct {
+		const char *field, *train, *val;
+	} keys[] = {
+		{"pipeline: ", "data.pipeline", "data.val_pipeline"},
+		{"where: ", "data.where"},
+		{"class_weights: ", "data.class_sampling"},
+		{"epoch_samples: ", "data.epoch_samples"},
+	};
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		*ret_length = strlen(keys[i].field);
+		if (strncmp(error, keys[i].field, *ret_length) == 0)
+			return part == DATA_VAL ? keys[i].val : keys[i].train;
+	}
+	return NULL;
+}
+
 static int feeds_fail_open(struct feeds *feeds, enum data_part part, int code, const char *error)
 {
-	static const char *const keys[][2] = {{"data.train", "data.pipeline"},
-					      {"data.train", "data.pipeline"},
-					      {"data.val", "data.val_pipeline"}};
-	static const char field[] = "pipeline: "; /* prefix of request errors */
-	bool pipeline = strncmp(error, field, strlen(field)) == 0;
+	size_t length;
+	const char *key = feeds_key_of(error, part, &length);
 	/* older daemons lack deferral, others limit it */
 	bool defers = data_defers(feeds->data, part) &&
 		      (strstr(error, FEED_DEFERRED) || strstr(error, "transforms can be deferred"));
-	return run_fail(feeds->ctx, code, "%s: %s%s", keys[part][pipeline],
-			*error ? error + (pipeline ? strlen(field) : 0) : strerror(-code),
+	return run_fail(feeds->ctx, code, "%s: %s%s",
+			key                ? key
+			: part == DATA_VAL ? "data.val"
+					   : "data.train",
+			*error ? error + (key ? length : 0) : strerror(-code),
 			defers ? "; or set data.augment=daemon" : "");
 }
 

@@ -4,23 +4,25 @@
 #include <string.h>
 
 int input_open(struct input *input, const struct checkpoint_state *state,
-	       uint64_t *ret_batches_per_epoch)
+	       struct feed_info *ret_info)
 {
-	const struct data *data = input->feeds->data;
-	const struct recipe_data *recipe = &input->feeds->ctx->recipe->data;
+	struct data *data = input->feeds->data;
+	const struct recipe_data *recipe = &data->recipe->data;
 	struct feed_info info = {.size = sizeof(info)};
-	if (recipe->batch_size > data->samples)
+	/* of other orders the daemon knows the length of an epoch, and refuses the batch size */
+	if (!data->order->chooses && recipe->batch_size > data->samples)
 		return run_fail(input->feeds->ctx, -EINVAL,
 				"data.batch_size = %llu exceeds the %llu sample%s of %s",
 				(unsigned long long)recipe->batch_size,
 				(unsigned long long)data->samples, data->samples == 1 ? "" : "s",
-				recipe->train);
+				data->order->datasets[0].path);
 	int r = run_feed_open(input->feeds, DATA_TRAIN, state->epoch, state->batch, &input->feed);
 	if (r < 0)
 		return r;
 	feed_info(input->feed.feed, &info);
+	data->epoch_samples = data->order->chooses ? info.epoch_samples : data->samples;
 	input->inflight_max = info.slots > INPUT_INFLIGHT_MAX ? INPUT_INFLIGHT_MAX : info.slots - 1;
-	*ret_batches_per_epoch = info.batches_per_epoch;
+	*ret_info = info;
 	return 0;
 }
 

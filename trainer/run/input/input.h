@@ -24,12 +24,9 @@ struct input {
 	unsigned inflight_count, inflight_max;
 };
 
-/*
- * Opens the feed at the state's position and waits for its first batch. Sets *ret_batches_per_epoch
- * to the daemon's count.
- */
+/* Opens the feed at the state's position. Sets *ret_info to what the daemon says about it. */
 int input_open(struct input *input, const struct checkpoint_state *state,
-	       uint64_t *ret_batches_per_epoch);
+	       struct feed_info *ret_info);
 void input_close(struct input *input);
 /* Waits for the first batch. */
 int input_first(struct input *input);

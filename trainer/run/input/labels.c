@@ -110,10 +110,14 @@ static int labels_report(struct run_context *ctx, const char *key, const char *p
 int labels_report_missing(struct run_context *ctx, const struct data *data)
 {
 	const struct recipe_data *recipe = &ctx->recipe->data;
-	if (!ctx->options.evaluate) {
+	bool drawn_by_class = recipe->class_sampling.count || recipe->class_sampling.word;
+	for (uint32_t i = 0; !ctx->options.evaluate && i < data->order->count; i++) {
+		const struct train_dataset *dataset = &data->order->datasets[i];
 		int r = labels_report(
-			ctx, "data.train", recipe->train, &data->train_uuid, data->classes,
-			"they are part of batches, but do not contribute to the loss");
+			ctx, "data.train", dataset->path, &dataset->uuid, data->classes,
+			drawn_by_class
+				? "data.class_sampling never draws them"
+				: "they are part of batches, but do not contribute to the loss");
 		if (r < 0)
 			return r;
 	}

@@ -5,33 +5,49 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* Rank 0: counts the labels. */
-static int class_weights_count(struct network *network, uint64_t *counts)
+/*
+ * Adds the labels of a dataset of data.train to frequency[classes]: their number, or in a mixture
+ * their part of a period. counts: [classes], zeros.
+ */
+static int class_weights_count(struct network *network, const struct train_dataset *dataset,
+			       uint64_t *counts, double *frequency)
 {
 	struct run_context *ctx = network->ctx;
-	const struct data *data = network->data;
-	const char *path = ctx->recipe->data.train;
+	uint32_t classes = network->data->classes;
 	struct labels labels;
 	char problem[RUN_ERROR_MAX];
-	int r = labels_read(ctx, path, &data->train_uuid, data->classes, counts, &labels);
-	if (r == 0)
-		return 0;
-	snprintf(problem, sizeof(problem), "%s", ctx->error);
-	return run_fail(ctx, r, "train.class_weights = balanced: data.train = %.300s: %.600s", path,
-			problem);
+	int r = labels_read(ctx, dataset->path, &dataset->uuid, classes, counts, &labels);
+	if (r < 0) {
+		snprintf(problem, sizeof(problem), "%s", ctx->error);
+		return run_fail(ctx, r,
+				"train.class_weights = balanced: data.train = %.300s: %.600s",
+				dataset->path, problem);
+	}
+	bool mixed = network->data->order->count > 1;
+	double scale = mixed ? (double)dataset->share / (double)labels.samples : 1;
+	for (uint32_t i = 0; i < classes; i++)
+		frequency[i] += scale * (double)counts[i];
+	return 0;
 }
 
+/* Rank 0. */
 static int class_weights_compute(struct network *network)
 {
+	const struct train_order *order = network->data->order;
 	uint32_t classes = network->data->classes;
 	uint64_t *counts = calloc(classes, sizeof(*counts));
-	if (!counts)
-		return run_fail(network->ctx, -ENOMEM, "out of memory");
-	int r = class_weights_count(network, counts);
+	double *frequency = calloc(classes, sizeof(*frequency));
+	int r = counts && frequency ? 0 : run_fail(network->ctx, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; r == 0 && i < order->count; i++) {
+		memset(counts, 0, classes * sizeof(*counts));
+		r = class_weights_count(network, &order->datasets[i], counts, frequency);
+	}
 	if (r == 0)
-		class_weights_balanced(counts, classes, network->class_weights);
+		class_weights_balanced(frequency, classes, network->class_weights);
 	free(counts);
+	free(frequency);
 	return r;
 }
 

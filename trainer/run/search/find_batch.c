@@ -417,8 +417,8 @@ static void find_print_fits(const struct find_batch *find, FILE *file)
 		printable_line(file, ": %s", find->why);
 	else if (find->bound < FIND_BATCH_MAX)
 		fprintf(file,
-			": larger sizes were not tried, since data.train has only %llu samples\n",
-			(unsigned long long)find->run->data.samples);
+			": larger sizes were not tried, since an epoch has only %llu samples\n",
+			(unsigned long long)find->run->data.epoch_samples);
 	else
 		fprintf(file,
 			": the device has memory for more than the largest data.batch_size\n");
@@ -516,15 +516,15 @@ static int find_noise(struct find_batch *find)
 static int find_all(struct find_batch *find)
 {
 	struct run *run = find->run;
-	uint64_t bound = run->data.samples < FIND_BATCH_MAX ? run->data.samples : FIND_BATCH_MAX;
+	uint64_t samples = run->data.epoch_samples;
+	uint64_t bound = samples < FIND_BATCH_MAX ? samples : FIND_BATCH_MAX;
 	find->bound = (uint32_t)bound / FIND_UNIT * FIND_UNIT;
 	find->recipe_batch = (uint32_t)run->ctx.recipe->data.batch_size;
 	if (!find->bound)
 		return run_fail(&run->ctx, -EINVAL,
-				"--find-batch-size: data.train has %llu sample%s, but the smallest "
+				"--find-batch-size: an epoch has %llu sample%s, but the smallest "
 				"batch to try has %d",
-				(unsigned long long)run->data.samples,
-				run->data.samples == 1 ? "" : "s", FIND_UNIT);
+				(unsigned long long)samples, samples == 1 ? "" : "s", FIND_UNIT);
 	int r = find_keep_first(find);
 	if (r < 0)
 		return r;
