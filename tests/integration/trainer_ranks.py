@@ -208,6 +208,18 @@ class Ranks(Programs):
             self.assertLess(max(taken), 210)
         self.assertNotEqual(batches[0], batches[17])
 
+    def test_mixture(self):
+        """Two datasets, whose samples are divided among ranks like those of one."""
+        runs = []
+        for name, ranks in (("mixed", 1), ("mixed3", 3)):
+            mixture = f"data.train={self.folder}/train.pimg,{self.folder}/val.pimg"
+            self.expect(self.run_ranks(ranks, name, mixture, "data.shares=3,1", "train.epochs=0.3", "data.val=", "data.val_pipeline="), 0)
+            runs.append([step["loss"] for step in self.steps(name)])
+            for batch in self.samples(name):
+                self.assertEqual(sum(sample >= 210 for sample in batch), 3)
+        self.assertEqual(self.samples("mixed"), self.samples("mixed3"))
+        self.assertLess(max(abs(a / b - 1) for a, b in zip(*runs, strict=True)), 1e-5)
+
     def test_resumes_with_another_number(self):
         """4 ranks, killed; then 1, stopped; then 3."""
         process = self.start(4, "moved", "checkpoint.every_steps=5", patience=0)

@@ -276,6 +276,19 @@ class Targets(unittest.TestCase):
                 results = [self.summary(run) for run in (name, name + "-whole")]
                 self.assertEqual(*[{key: result[key] for key in result if not key.endswith(("seconds", "second", "wait"))} for result in results])
 
+    def test_mixture(self):
+        """Several datasets must agree on the target, and a filter chooses from each."""
+        mixture = f"data.train={self.folder}/train.pimg,{self.folder}/val.pimg"
+        for keys in (LABELS, NUMBERS):
+            self.trainer("mixture", *keys, mixture, "data.shares=2,1", "data.where=label < 2", "train.epochs=1", "--overwrite")
+            # 64 and 29 samples are chosen; 29 periods of three samples, in batches of 12
+            self.assertEqual(len(self.lines("mixture", "step")), 7)
+        other = f"{self.folder}/other.pimg"
+        with Writer(other, "image: image u8[h,w,3]\nlabel: class i32\nlevels: value f32[3]", classes=CLASSES) as writer:
+            writer.add({"image": memoryview(bytes(SIDE * SIDE * 3)).cast("B", (SIDE, SIDE, 3)), "label": 0, "levels": [0, 1, 2], "key": "0"})
+        self.refused(*NUMBERS, f"{mixture},{other}", "--dry-run",
+                     says=[f"data.target = levels has another type or shape in data.train = {other} than in"])  # fmt: skip
+
     def test_reconnect(self):
         """The daemon dies, and the run continues with the targets of exactly the next batch."""
         keys = (*NUMBERS, "train.epochs=30", "train.eval_every=0", "checkpoint.every=0", "train.mixup=0.2")

@@ -2,9 +2,11 @@
  * Training on several datasets, on chosen samples and with weights of classes: each batch has what
  * the recipe says, and a resumed run continues the order bit for bit.
  */
+#include "format/packimg.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
-#include <signal.h>
+#include <fcntl.h>
+#include <math.h>
 
 enum { FIRST = 325, EXTRA = 60, SAMPLES_MAX = 4096 };
 
@@ -79,6 +81,51 @@ TEST(another_order)
 	expect_output("an epoch has 7 batches, but had 15 when the checkpoint was written");
 }
 
+/* Changes the last digit of the order's hash in a checkpoint. */
+static void change_order_hash(const char *path)
+{
+	static const char key[] = "\"trainer.order_hash\":\"";
+	char header[1 << 16], digit;
+	int fd = open(path, O_RDWR);
+	assert_true(pread(fd, header, sizeof(header), 0) > 0);
+	char *at = memmem(header, sizeof(header), key, strlen(key));
+	assert_non_null(at);
+	at = strchr(at + strlen(key), '"') - 1;
+	assert_true(at[0] >= '0' && at[0] <= '9');
+	digit = at[0] == '5' ? '4' : '5';
+	assert_int_equal(pwrite(fd, &digit, 1, at - header), 1);
+	close(fd);
+}
+
+/* The daemon orders the samples in another way, though recipe and datasets are the same. */
+TEST(another_daemon)
+{
+	expect(run("daemon", both, "train.epochs=1", NULL), 0);
+	change_order_hash(run_path("daemon", "checkpoint-00000007.safetensors"));
+	expect(run("daemon", "--resume", both, "train.epochs=1", "--dry-run", NULL), 1);
+	expect_output("the daemon orders the samples of data.train otherwise than when the "
+		      "checkpoint was written");
+	expect(run("daemon", "--resume", "--allow-changes", both, "train.epochs=1", "--dry-run",
+		   NULL),
+	       0);
+}
+
+/* A dataset that is replaced before the run opens its feed for the statistics of batch norms. */
+TEST(replaced_dataset)
+{
+	char argument[4 * PATH_MAX], path[PATH_MAX + 64], other[PATH_MAX + 64];
+	snprintf(path, sizeof(path), "%s",
+		 fixture_dataset(&fixture, "replaced", EXTRA, FIXTURE_RAW, 17));
+	snprintf(argument, sizeof(argument), "%s,%s", both, path);
+	snprintf(other, sizeof(other), "%s",
+		 fixture_dataset(&fixture, "other", EXTRA, FIXTURE_RAW, 18));
+	pid_t pid = start("replaced", argument, "train.swa=0.5", "data.shares=1,1,2", NULL);
+	wait_for_step("replaced", pid, 2);
+	assert_int_equal(rename(other, path), 0);
+	expect(finish(pid, "replaced"), 1);
+	expect_output("replaced.pimg was replaced by another dataset");
+}
+
 /* Balanced draws from a filtered dataset in which two classes have most samples. */
 TEST(class_sampling)
 {
@@ -111,6 +158,92 @@ TEST(class_sampling)
 	read_samples("weights", &drawn);
 	for (unsigned i = 0; i < drawn.count; i++)
 		assert_int_equal(drawn.sample[i] % 10, 3);
+}
+
+/* Copies a dataset, and records statistics that its pixels do not have. */
+static const char *with_statistics(const char *from, const char *name, double mean, double std)
+{
+	static char path[PATH_MAX + 64];
+	const double means[] = {mean, mean, mean}, stds[] = {std, std, std};
+	struct packimg_writer_options options = {0};
+	const char *names[FIXTURE_CLASSES];
+	struct packimg_writer *writer;
+	struct packimg_sample sample;
+	struct packimg *dataset;
+	snprintf(path, sizeof(path), "%s/%s.pimg", fixture.folder, name);
+	assert_int_equal(packimg_open(from, &dataset, NULL), 0);
+	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
+	for (uint64_t i = 0; i < packimg_count(dataset); i++) {
+		assert_int_equal(packimg_sample(dataset, i, &sample), 0);
+		struct packimg_item item = {
+			.data = sample.data,
+			.data_size = sample.data_size,
+			.width = sample.width,
+			.height = sample.height,
+			.label = sample.label,
+			.codec = sample.codec,
+			.channels = sample.channels,
+			.orientation = sample.orientation,
+		};
+		assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
+	}
+	for (uint32_t i = 0; i < FIXTURE_CLASSES; i++)
+		names[i] = packimg_class_name(dataset, i);
+	assert_int_equal(packimg_writer_classes(writer, names, FIXTURE_CLASSES, NULL), 0);
+	assert_int_equal(packimg_writer_statistics(writer, means, stds), 0);
+	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
+	packimg_writer_free(writer);
+	packimg_close(dataset);
+	return path;
+}
+
+/* Mean and deviation of a mixture are those of its samples, as often as they are drawn. */
+TEST(statistics)
+{
+	char argument[4 * PATH_MAX], std[128], first[PATH_MAX + 64];
+	snprintf(first, sizeof(first), "%s", with_statistics(validation, "dark", 100, 50));
+	snprintf(argument, sizeof(argument), "data.train=%s,%s", first,
+		 with_statistics(validation, "bright", 140, 30));
+	double square = 0.75 * (50 * 50 + 100 * 100) + 0.25 * (30 * 30 + 140 * 140);
+	snprintf(std, sizeof(std), "data.std=%.17g,%.17g,%.17g", sqrt(square - 110 * 110),
+		 sqrt(square - 110 * 110), sqrt(square - 110 * 110));
+	expect(run("recorded", argument, "data.shares=3,1", "train.epochs=1", NULL), 0);
+	expect(run("given", argument, "data.shares=3,1", "train.epochs=1", "data.mean=110,110,110",
+		   std, NULL),
+	       0);
+	same_losses("recorded", "given");
+}
+
+/* Balanced class weights count labels as often as the mixture draws them. */
+TEST(class_weights)
+{
+	char argument[4 * PATH_MAX], weights[512] = "train.class_weights=";
+	/* the second dataset has only five samples, of the first five classes */
+	snprintf(argument, sizeof(argument), "%.*s,%s", (int)(strchr(both, ',') - both), both,
+		 fixture_dataset(&fixture, "few", 5, FIXTURE_RAW, 16));
+	double frequency[FIXTURE_CLASSES], sum = 0;
+	for (unsigned i = 0; i < FIXTURE_CLASSES; i++) {
+		/* 325 samples, whose first five classes have one more */
+		frequency[i] = 3.0 / FIRST * (i < 5 ? 33 : 32) + 1.0 / 5 * (i < 5 ? 1 : 0);
+		sum += frequency[i];
+	}
+	for (unsigned i = 0; i < FIXTURE_CLASSES; i++)
+		snprintf(weights + strlen(weights), sizeof(weights) - strlen(weights), "%s%.9g",
+			 i ? "," : "", (double)(float)(sum / (FIXTURE_CLASSES * frequency[i])));
+	expect(run("counted", argument, "data.shares=3,1", "data.epoch_samples=64",
+		   "train.class_weights=balanced", NULL),
+	       0);
+	expect(run("weighted", argument, "data.shares=3,1", "data.epoch_samples=64", weights, NULL),
+	       0);
+	same_losses("counted", "weighted");
+}
+
+/* The device makes the last transforms of the samples of a mixture. */
+TEST(deferred)
+{
+	expect(run("daemon-last", both, "train.epochs=1", NULL), 0);
+	expect(run("device-last", both, "train.epochs=1", "data.augment=device", NULL), 0);
+	same_losses("daemon-last", "device-last");
 }
 
 /* What does not fit together is refused before the first step. */
