@@ -79,6 +79,15 @@ static void describe_step(const struct run *run, FILE *file)
 		(double)teacher.arena_bytes / (1 << 20));
 }
 
+/* Prints the shares, which the recipe may have in other numbers. */
+static void describe_mixture(const struct train_order *order, FILE *file)
+{
+	for (uint32_t i = 0; order->count > 1 && i < order->count; i++)
+		printable_line(file, "mixture  %u of every %llu samples from %s",
+			       order->datasets[i].share, (unsigned long long)order->shares,
+			       order->datasets[i].path);
+}
+
 void run_describe(const struct run *run, FILE *file)
 {
 	const struct recipe *recipe = run->ctx.recipe;
@@ -88,6 +97,7 @@ void run_describe(const struct run *run, FILE *file)
 		       recipe->data.train, samples, plural(samples, "s"), run->data.classes,
 		       labels ? "class" : "output", plural(run->data.classes, labels ? "es" : "s"),
 		       batches, plural(batches, "es"), (unsigned)recipe->data.batch_size);
+	describe_mixture(run->data.order, file);
 	describe_model(run, file);
 	describe_device(run, file);
 	describe_step(run, file);

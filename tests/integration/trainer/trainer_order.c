@@ -41,6 +41,7 @@ TEST(mixture)
 {
 	static struct drawn drawn;
 	expect(run("mixture", both, "data.shares=3,1", "log.samples=on", NULL), 0);
+	expect_output("mixture  3 of every 4 samples from ");
 	read_samples("mixture", &drawn);
 	/* an epoch ends before the second dataset would begin anew: after 15 batches of 16 */
 	assert_int_equal(drawn.count, 2 * 15 * 16);
@@ -267,8 +268,10 @@ TEST(refused)
 		   "data.class_sampling=0,0,0,0,0,0,0,0,0,1", NULL),
 	       1);
 	expect_output("data.class_sampling: all classes that have samples have the weight 0");
+	expect(run("refused", "--dry-run", both, "data.shares=1,100", NULL), 1);
+	expect_output("extra.pimg: it has 60 samples, fewer than the 100 that it gives to each");
 	expect(run("refused", "--dry-run", "data.where=number < 5", NULL), 1);
-	expect_output("batch_size: rank 0 would never get a batch: 5 samples are fewer than");
+	expect_output("data.batch_size: rank 0 would never get a batch: 5 samples are fewer than");
 }
 
 static int setup(void **state)

@@ -121,6 +121,8 @@ static const char *feeds_key_of(const char *error, enum data_part part, size_t *
 		{"where: ", "data.where"},
 		{"class_weights: ", "data.class_sampling"},
 		{"epoch_samples: ", "data.epoch_samples"},
+		{"parts: ", "data.shares"},
+		{"batch_size: ", "data.batch_size"},
 	};
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
 		*ret_length = strlen(keys[i].field);
