@@ -214,6 +214,9 @@ TEST(unlabelled)
 		"some.pimg: 65 of 325 samples have no label: they are part of batches, but do "
 		"not contribute to the loss");
 	expect_output("some-val.pimg: 10 of 50 samples have no label: evaluation ignores them");
+	expect(run("unlabelled", "--dry-run", train, val, "data.class_sampling=balanced", NULL), 0);
+	expect_output("some.pimg: 65 of 325 samples have no label: data.class_sampling never draws "
+		      "them");
 	expect(run("unbroken", "--resume", "--evaluate", "--allow-changes", val, NULL), 0);
 	expect_output("some-val.pimg: 10 of 50 samples have no label: evaluation ignores them");
 	assert_int_equal(count_output("data.train"), 0);
