@@ -36,6 +36,7 @@ TEST(nearest_shares)
 	assert_true(fabs((double)found[0] / found[1] - shares[0] / shares[1]) < 1e-4);
 	assert_int_equal(found[2], 1);
 	assert_int_equal(found[3], 0);
+	whole((double[]){1, 1e-12}, 2, (uint32_t[]){65533, 1});
 	/* one third, with more decimals than are looked at */
 	whole((double[]){1.0 / 3, 2.0 / 3}, 2, (uint32_t[]){21844, 43689});
 }

@@ -38,15 +38,17 @@ void train_order_whole_shares(const double *shares, unsigned count, uint32_t *re
 {
 	double factor = whole_factor(shares, count), total = 0;
 	uint64_t divisor = 0, sum = 0;
+	bool lost = false;
 	for (unsigned i = 0; i < count; i++) {
 		uint64_t share = (uint64_t)llround(shares[i] * factor);
+		lost |= shares[i] > 0 && share == 0;
 		divisor = common_divisor(share, divisor);
 		sum += share;
 		total += shares[i];
 	}
 	for (unsigned i = 0; i < count; i++) {
 		uint64_t share = (uint64_t)llround(shares[i] * factor);
-		if (divisor && sum / divisor <= TRAIN_ORDER_SHARES_MAX) {
+		if (!lost && sum / divisor <= TRAIN_ORDER_SHARES_MAX) {
 			ret_shares[i] = (uint32_t)(share / divisor);
 			continue;
 		}
