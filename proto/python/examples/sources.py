@@ -148,6 +148,21 @@ def images(folder):
     return folder
 
 
+def size_of_image(number):
+    """Width and height of an image of images_in_several_sizes(): landscape, portrait or square."""
+    return (SIZE, SIZE[::-1], (HEIGHT, HEIGHT))[number % 3]
+
+
+def images_in_several_sizes(folder):
+    """As images(), landscapes, portraits and squares. Returns the folder."""
+    folders(folder, ".")
+    for number in range(COUNT):
+        image, size = scene(number)[0], size_of_image(number)
+        image = image.crop((0, 0, *size)) if size[0] >= size[1] else image.rotate(90, expand=True)
+        image.save(folder / f"{number:06}.jpg", quality=95)
+    return folder
+
+
 def table(folder, columns):
     """Images, and a CSV table with a row for each: its path, and the dictionary columns(shapes). Returns the table."""
     (images,) = folders(folder, "images")

@@ -108,6 +108,26 @@ class Examples(unittest.TestCase):
         parts = [list(example.train(packed, steps, checkpoint)) for steps in (3, 2)]
         numpy.testing.assert_allclose(sum(parts, []), losses[:5], rtol=1e-5)
 
+    def test_diffusion_buckets(self):
+        """Batches have the shapes of buckets, and conditions of their images; the loss falls, and two runs that share a checkpoint have the losses of one."""
+        example = importlib.import_module("diffusion_buckets")
+        packed, checkpoint = (pathlib.Path(self.folder.name) / name for name in ("train.pimg", "checkpoint"))
+        example.pack(sources.images_in_several_sizes(pathlib.Path(self.folder.name) / "source"), packed)
+        seen = set()
+        with Feed(packed, buckets=example.BUCKETS, pipeline=example.PIPELINE, values=["image", *example.CONDITIONS], batch_size=4) as feed:
+            for batch in feed:
+                seen.add(batch.images.shape[2:0:-1])
+                for sample, row in zip(batch.samples, example.conditions(batch).tolist(), strict=True):
+                    self.assertEqual(row[:2], list(sources.size_of_image(int(sample)))[::-1])
+                    scale = max(row[4] / row[0], row[5] / row[1])
+                    self.assertTrue(all(0 <= row[2 + i] <= math.ceil(scale * row[i]) - row[4 + i] for i in range(2)), row)
+                    self.assertEqual(tuple(row[4:]), batch.images.shape[1:3])
+        self.assertTrue(len(seen) > 1 and seen <= set(example.BUCKETS), seen)
+        losses = list(example.train(packed, 30))
+        self.assertLess(sum(losses[-5:]), sum(losses[:5]) - 1, losses)
+        parts = [list(example.train(packed, steps, checkpoint)) for steps in (3, 2)]
+        numpy.testing.assert_allclose(sum(parts, []), losses[:5], rtol=1e-5)
+
 
 if __name__ == "__main__":
     print(f"torch {torch.__version__}, torchvision {torchvision.__version__}")
