@@ -1,8 +1,8 @@
 /*
  * Cost of masks and of rasters of measurements: the size of each coding of synthetic ones, and the
  * CPU time of decoding the bands that a random-resized crop needs, and of resampling them: masks by
- * the nearest pixel to 512 x 512, measurements bilinearly to 224 x 224. On one core with warm
- * caches.
+ * the nearest pixel to 512 x 512, measurements bilinearly to 224 x 224, of which one row shows a
+ * crop. On one core with warm caches.
  */
 #include "format/augment/apply/raster_resampler.h"
 #include "format/base/median.h"
@@ -17,17 +17,25 @@
 
 enum { ROUNDS = 7, CROPS = 200, SIDE = 512, OBJECTS = 20, SEED = 1 };
 
+#define NEAREST  "random_resized_crop(512) hflip"
+#define COMPUTED "random_resized_crop(224) hflip"
+
 static const struct kind {
 	const char *name;
 	uint32_t width, height;
 	enum packimg_element element;
 	unsigned classes; /* number of values; 0: measurements with noise */
+	uint32_t channels;
+	const char *pipeline;
 } kinds[] = {
-	{"semantic, 8 bits", 683, 512, PACKIMG_ELEMENT_U8, 19},
-	{"semantic, 8 bits", 2048, 1024, PACKIMG_ELEMENT_U8, 19},
-	{"instances, 16 bits", 683, 512, PACKIMG_ELEMENT_U16, 30000},
-	{"binary, 8 bits", 683, 512, PACKIMG_ELEMENT_U8, 2},
-	{"measured, 16 bits", 512, 512, PACKIMG_ELEMENT_U16, 0},
+	{"semantic, 8 bits", 683, 512, PACKIMG_ELEMENT_U8, 19, 1, NEAREST},
+	{"semantic, 8 bits", 2048, 1024, PACKIMG_ELEMENT_U8, 19, 1, NEAREST},
+	{"instances, 16 bits", 683, 512, PACKIMG_ELEMENT_U16, 30000, 1, NEAREST},
+	{"binary, 8 bits", 683, 512, PACKIMG_ELEMENT_U8, 2, 1, NEAREST},
+	{"measured, 16 bits", 512, 512, PACKIMG_ELEMENT_U16, 0, 1, COMPUTED},
+	{"tile, 16 bits x 3", 512, 512, PACKIMG_ELEMENT_U16, 0, 3, COMPUTED},
+	{"tile, 16 bits x 13", 256, 256, PACKIMG_ELEMENT_U16, 0, 13, COMPUTED},
+	{"resized, cropped", 512, 512, PACKIMG_ELEMENT_U16, 0, 1, "resize(448) random_crop(224)"},
 };
 
 static const struct coding {
@@ -88,7 +96,7 @@ struct times {
 /* Decodes and resamples CROPS crops of a sample. */
 static struct times run(struct packimg_decoder *decoder, struct raster_resampler *resampler,
 			const struct pipeline *pipeline, const struct packimg_sample *sample,
-			bool bilinear, uint8_t *output)
+			enum pipeline_filter filter, uint8_t *output)
 {
 	static struct geometry geometry;
 	struct times times = {0};
@@ -102,7 +110,7 @@ static struct times run(struct packimg_decoder *decoder, struct raster_resampler
 		if (geometry_make(pipeline, sample->width, sample->height, SEED, 0, i, NULL,
 				  &geometry, NULL) < 0 ||
 		    raster_resampler_begin(resampler, &geometry, sample->width, sample->height,
-					   bilinear, &region) < 0)
+					   filter, &region) < 0)
 			fail("no crop");
 		double begin = clock_s(CLOCK_THREAD_CPUTIME_ID);
 
@@ -110,8 +118,7 @@ static struct times run(struct packimg_decoder *decoder, struct raster_resampler
 			fail(error.text);
 		double decoded = clock_s(CLOCK_THREAD_CPUTIME_ID);
 
-		if (raster_resampler_run(resampler, &geometry, sample->width, sample->height,
-					 bilinear, &region, &raster, &fill, output) < 0)
+		if (raster_resampler_run(resampler, &raster, &fill, output) < 0)
 			fail("out of memory");
 		times.decode += decoded - begin;
 		times.show += clock_s(CLOCK_THREAD_CPUTIME_ID) - decoded;
@@ -121,34 +128,37 @@ static struct times run(struct packimg_decoder *decoder, struct raster_resampler
 	return times;
 }
 
-static void measure(const struct kind *kind, const struct coding *coding,
-		    const struct pipeline *pipeline)
+static void measure(const struct kind *kind, const struct coding *coding)
 {
-	size_t element = packimg_element_size(kind->element);
-	size_t pixels = (size_t)kind->width * kind->height, size;
+	size_t element = packimg_element_size(kind->element), pixel = element * kind->channels;
+	size_t elements = (size_t)kind->width * kind->height * kind->channels, size;
 	double decode[ROUNDS], show[ROUNDS];
 	struct packimg_encoder *encoder;
 	struct packimg_decoder *decoder;
-	uint8_t *output = malloc((size_t)SIDE * SIDE * element), *bytes = malloc(pixels * element);
+	struct pipeline_error error;
+	struct pipeline *pipeline;
+	uint8_t *output = malloc((size_t)SIDE * SIDE * pixel), *bytes = malloc(elements * element);
 	uint16_t *mask = paint(kind);
 	struct raster_resampler resampler;
 	struct packimg_sample sample = {.width = kind->width,
 					.height = kind->height,
 					.codec = PACKIMG_CODEC_RASTER,
-					.channels = 1,
+					.channels = (uint8_t)kind->channels,
 					.orientation = 1};
 
 	if (!output || !bytes || packimg_encoder_new(&encoder) < 0 ||
 	    packimg_decoder_new(&decoder) < 0)
 		fail("out of memory");
-	for (size_t i = 0; i < pixels; i++)
-		memcpy(bytes + i * element, &mask[i], element);
+	if (pipeline_parse(kind->pipeline, &pipeline, &error) < 0)
+		fail(error.text);
+	for (size_t i = 0; i < elements; i++)
+		memcpy(bytes + i * element, &mask[i / kind->channels], element);
 	const struct packimg_raster raster = {.data = bytes,
-					      .step_x = (ptrdiff_t)element,
-					      .step_y = (ptrdiff_t)(kind->width * element),
+					      .step_x = (ptrdiff_t)pixel,
+					      .step_y = (ptrdiff_t)(kind->width * pixel),
 					      .width = kind->width,
 					      .height = kind->height,
-					      .channels = 1,
+					      .channels = kind->channels,
 					      .element = kind->element};
 
 	if (packimg_encode_raster(encoder, &raster, &coding->coding, &sample.data, &size, NULL) < 0)
@@ -157,7 +167,8 @@ static void measure(const struct kind *kind, const struct coding *coding,
 	raster_resampler_init(&resampler, cpu_isa_chosen());
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		struct times times =
-			run(decoder, &resampler, pipeline, &sample, kind->classes == 0, output);
+			run(decoder, &resampler, pipeline, &sample,
+			    kind->classes ? PIPELINE_NEAREST : PIPELINE_BILINEAR, output);
 
 		decode[i] = times.decode;
 		show[i] = times.show;
@@ -168,6 +179,7 @@ static void measure(const struct kind *kind, const struct coding *coding,
 	raster_resampler_deinit(&resampler);
 	packimg_decoder_free(decoder);
 	packimg_encoder_free(encoder);
+	pipeline_free(pipeline);
 	free(mask);
 	free(bytes);
 	free(output);
@@ -175,18 +187,10 @@ static void measure(const struct kind *kind, const struct coding *coding,
 
 int main(void)
 {
-	static const char *const texts[] = {"random_resized_crop(224) hflip",
-					    "random_resized_crop(512) hflip"};
-	struct pipeline *pipelines[2];
-	struct pipeline_error error;
-
-	for (int i = 0; i < 2; i++)
-		if (pipeline_parse(texts[i], &pipelines[i], &error) < 0)
-			fail(error.text);
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++)
 		for (size_t c = 0; c < sizeof(codings) / sizeof(*codings); c++)
-			measure(&kinds[k], &codings[c], pipelines[kinds[k].classes > 0]);
-	for (int i = 0; i < 2; i++)
-		pipeline_free(pipelines[i]);
+			if (kinds[k].channels == 1 ||
+			    codings[c].coding.method != PACKIMG_RASTER_RUNS)
+				measure(&kinds[k], &codings[c]);
 	return 0;
 }

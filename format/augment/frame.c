@@ -133,15 +133,14 @@ void pipeline_fill_raster(const struct frame_raster *form, void *output, size_t 
 
 /* Makes the elements at the end of the output's room, and widens them there. */
 static int finish_raster(struct raster_resampler *resampler, const struct geometry *geometry,
-			 const struct frame_raster *form, const struct packimg_region *region,
-			 const struct packimg_raster *raster, uint8_t *output)
+			 const struct frame_raster *form, const struct packimg_raster *raster,
+			 uint8_t *output)
 {
 	const struct geometry_stage *last = &geometry->stages[geometry->stage_count - 1];
 	enum schema_element from = (enum schema_element)form->element, to = output_element(form);
 	size_t count = (size_t)last->x.count * last->y.count * form->channels;
 	size_t before = count * (schema_element_size(to) - schema_element_size(from));
-	int r = raster_resampler_run(resampler, geometry, form->width, form->height, form->bilinear,
-				     region, raster, form->fill, output + before);
+	int r = raster_resampler_run(resampler, raster, form->fill, output + before);
 
 	if (r == 0)
 		widen(from, to, output, count);
@@ -156,14 +155,14 @@ static int run_raster(struct pipeline_scratch *scratch, const struct geometry *g
 	struct raster_resampler *resampler = &scratch->resampler;
 	struct packimg_region region;
 	uint64_t start = ticks_now();
-	int r = raster_resampler_begin(resampler, geometry, form->width, form->height,
-				       form->bilinear, &region);
+	int r = raster_resampler_begin(resampler, geometry, form->width, form->height, form->filter,
+				       &region);
 
 	if (r == -E2BIG)
 		return sample_explain(
 			error, -EINVAL, sample,
-			"would be resized to more than %d pixels before a crop: put the "
-			"crop first, or use the nearest pixel",
+			"would be resized to more than %d pixels: resize it to fewer, "
+			"or use filter(nearest)",
 			RASTER_RESAMPLER_PIXELS_MAX);
 
 	if (r == 0 && region.width > 0) {
@@ -175,7 +174,7 @@ static int run_raster(struct pipeline_scratch *scratch, const struct geometry *g
 			return r;
 	}
 	if (r == 0)
-		r = finish_raster(resampler, geometry, form, &region, &raster, output);
+		r = finish_raster(resampler, geometry, form, &raster, output);
 	return r < 0 ? sample_explain(error, r, sample, "has no memory for its mask") : 0;
 }
 

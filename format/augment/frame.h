@@ -59,17 +59,17 @@ struct frame_raster {
 	uint32_t channels;
 	uint8_t fill[4]; /* value of pixels outside the image, as an element for all channels */
 	/*
-	 * Resizes are antialiased and bilinear, in f32; integers are rounded at the end. For
-	 * measurements such as depth, never for class numbers. Warps stay nearest.
+	 * Of resizes. But for nearest they are antialiased, in f32, and integers are rounded at the
+	 * end: for measurements such as depth, never for class numbers. Warps stay nearest.
 	 */
-	bool bilinear;
+	enum pipeline_filter filter;
 	/* What is made of the elements: widen.h. 0 for the same. */
 	enum schema_element output;
 };
 
 /*
  * Makes one finished mask or raster: height x width x channels elements of pipeline_shape()'s
- * height and width, of form->output, by the nearest pixel unless form->bilinear is set. `raster`
+ * height and width, of form->output, with form->filter. `raster`
  * has its stored bytes, and the index of the image's sample. `output` needs no alignment. Adds the
  * time to *times, which may be NULL.
  *

@@ -66,12 +66,12 @@ static int check_named(const struct pipeline_value *named, const struct schema_v
 				   "a whole number from %.0f to %.0f",
 				   value->name, named->fill, schema_element_name(value->element),
 				   bounds[value->element][0], bounds[value->element][1]);
-	if (named->filter_position >= 0 && named->bilinear && value->role != SCHEMA_RASTER)
-		return refuse_step(
-			error, named->filter_position,
-			"filter(bilinear) is for rasters, and \"%s\" has the role %s, whose "
-			"numbers cannot be interpolated",
-			value->name, schema_role_name(value->role));
+	if (named->filter_position >= 0 && named->filter && value->role != SCHEMA_RASTER)
+		return refuse_step(error, named->filter_position,
+				   "filter(%s) is for rasters, and \"%s\" has the role %s, whose "
+				   "numbers cannot be interpolated",
+				   named->filter == PIPELINE_BICUBIC ? "bicubic" : "bilinear",
+				   value->name, schema_role_name(value->role));
 	if (named->filter_position >= 0 && !pixels)
 		return refuse_step(error, named->filter_position,
 				   "filter is for masks and rasters, and \"%s\" has the role %s",

@@ -78,6 +78,9 @@ enum {
 enum pipeline_element { PIPELINE_U8 = 1, PIPELINE_F16 = 2, PIPELINE_BF16 = 3, PIPELINE_F32 = 4 };
 enum pipeline_layout { PIPELINE_NHWC = 1, PIPELINE_NCHW = 2 };
 
+/* How resizes compute the values of a raster. */
+enum pipeline_filter { PIPELINE_NEAREST = 0, PIPELINE_BILINEAR = 1, PIPELINE_BICUBIC = 2 };
+
 struct pipeline_error {
 	int position; /* byte offset in the text; -1 if the error concerns all of it */
 	char text[PIPELINE_ERROR_MAX];
@@ -103,8 +106,8 @@ struct pipeline_value {
 	int boxes_position;  /* of the first step for boxes */
 	int pixels_position; /* of the first that changes pixels */
 	double fill;         /* for pixels outside the image */
-	bool bilinear;       /* bilinear resizes; nearest if false */
-	unsigned element;    /* enum schema_element with which it is delivered; 0 as stored */
+	enum pipeline_filter filter;
+	unsigned element; /* enum schema_element with which it is delivered; 0 as stored */
 };
 
 /* Pixels; 0 x 0 for none. */

@@ -343,7 +343,7 @@ static struct frame_raster raster_form(const struct value *value)
 	struct frame_raster form = {.element = (enum packimg_element)value->stored,
 				    .output = (enum schema_element)value->element,
 				    .channels = value->channels,
-				    .bilinear = value->bilinear};
+				    .filter = (enum pipeline_filter)value->filter};
 	memcpy(form.fill, value->fill, sizeof(form.fill));
 	return form;
 }

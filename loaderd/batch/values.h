@@ -50,7 +50,7 @@ struct value {
 	uint32_t channels; /* of a mask or raster; 0 of an image, which the pipeline finishes */
 	uint8_t stored;    /* of a mask or raster: enum schema_element of the file */
 	uint8_t fill[4];   /* of a mask or raster: the stored element from outside of the image */
-	bool bilinear;     /* of a raster: frame_raster.bilinear */
+	uint8_t filter;    /* of a raster: enum pipeline_filter */
 	/*
 	 * The image in whose frame the value is, with which it moves: VALUE_NO_FRAME,
 	 * VALUE_FIRST_IMAGE, or VALUE_FURTHER_IMAGE and its number.

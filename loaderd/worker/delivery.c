@@ -105,7 +105,7 @@ static void set_named(const struct pipeline *pipeline, const struct schema_value
 		return;
 	if (named->fill_position >= 0)
 		pipeline_value_fill(named, from->element, value->fill);
-	value->bilinear = named->bilinear;
+	value->filter = (uint8_t)named->filter;
 	if (named->to_position >= 0)
 		value->element = (uint8_t)named->element;
 }

@@ -93,7 +93,7 @@ static uint64_t check_steps(const struct geometry *geometry, uint32_t width, uin
 
 /* Moves a mask of two channels of which only the decoded region is in memory. Compares filters. */
 static void check_mask(const struct geometry *geometry, uint32_t width, uint32_t height,
-		       const struct pipeline_shape *shape, bool bilinear)
+		       const struct pipeline_shape *shape, enum pipeline_filter filter)
 {
 	size_t size = (size_t)shape->width * shape->height * 2;
 	int16_t *output = malloc(size * sizeof(*output)), fill = 1000;
@@ -102,7 +102,7 @@ static void check_mask(const struct geometry *geometry, uint32_t width, uint32_t
 
 	raster_resampler_init(&resampler, cpu_isa_chosen());
 	check(output &&
-	      raster_resampler_begin(&resampler, geometry, width, height, bilinear, &region) == 0);
+	      raster_resampler_begin(&resampler, geometry, width, height, filter, &region) == 0);
 	check(region.x + region.width <= width && region.y + region.height <= height);
 	size_t pixels = (size_t)region.width * region.height;
 	int16_t *mask = malloc(pixels * 2 * sizeof(*mask) + 1);
@@ -116,9 +116,8 @@ static void check_mask(const struct geometry *geometry, uint32_t width, uint32_t
 		(const uint8_t *)mask, 4, 4 * (ptrdiff_t)region.width, region.width,
 		region.height,         2, PACKIMG_ELEMENT_I16};
 
-	check(raster_resampler_run(&resampler, geometry, width, height, bilinear, &region, &raster,
-				   &fill, output) == 0);
-	for (size_t i = 0; i < size && !bilinear; i += 2)
+	check(raster_resampler_run(&resampler, &raster, &fill, output) == 0);
+	for (size_t i = 0; i < size && filter == PIPELINE_NEAREST; i += 2)
 		check((output[i] == fill && output[i + 1] == fill) ||
 		      (output[i] >= 0 && output[i] < (int32_t)width && output[i + 1] >= 0 &&
 		       output[i + 1] < (int32_t)height));
@@ -235,8 +234,9 @@ static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint
 	check_boxes(&geometry, &boxes, width, height);
 	check_formats(&geometry, width, height);
 	if (check_steps(&geometry, width, height, &shape) <= EFFECT_PIXELS_MAX && pixels) {
-		check_mask(&geometry, width, height, &shape, false);
-		check_mask(&geometry, width, height, &shape, true);
+		check_mask(&geometry, width, height, &shape, PIPELINE_NEAREST);
+		check_mask(&geometry, width, height, &shape, PIPELINE_BILINEAR);
+		check_mask(&geometry, width, height, &shape, PIPELINE_BICUBIC);
 	}
 }
 

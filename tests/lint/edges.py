@@ -30,7 +30,7 @@ TABLE = {
     "format/augment/apply": "format/packimg.h format/augment/deferred.h format/augment/frame.h format/augment/grammar format/augment/kernels format/augment/resize",
     "format/augment/grammar": "format/augment/pipeline.h format/augment/kernels",
     "format/augment/kernels": "format/augment/colour.h format/augment/pipeline.h",
-    "format/augment/resize": "format/augment/resize.h format/augment/kernels/vectors.h "
+    "format/augment/resize": "format/packimg.h format/augment/resize.h format/augment/kernels/vectors.h "
                              "format/augment/kernels/block.h",
 
     "proto": "",

@@ -1,24 +1,27 @@
 /*
- * One channel of a raster as values of 32 bits: the bits of its elements, where pixels are only
+ * Some channels of a raster as values of 32 bits: the bits of its elements, where pixels are only
  * copied, or f32, where they are computed. Pure functions; any thread.
  */
 #pragma once
 
-#include "format/packimg.h"
+#include "format/augment/resize/resize_kernels.h"
 
 struct plane_form {
 	enum packimg_element element;
-	bool computed; /* values are f32; u8, u16, i16 and i32 are converted, i32 to 24 bits */
+	bool computed;         /* values are f32, of i32 with 24 bits */
+	uint32_t first, count; /* channels in the plane; one of copied pixels */
+	uint32_t channels;     /* of the raster */
+	const struct resize_kernels *kernels;
 };
 
-/* Copies a channel into a plane, rows without padding. */
-void plane_load(const struct packimg_raster *raster, uint32_t channel, bool computed,
+/* Copies the channels of a region into a plane, rows without padding. */
+void plane_load(const struct packimg_raster *raster, const struct plane_form *form,
 		uint32_t *plane);
 /*
- * Writes `count` values to a channel of pixels of pixel_size bytes. Converts computed values of
- * integers by rounding to nearest, halves to even, and clamps them.
+ * Writes the channels to `pixels` pixels of a finished raster. Converts computed values of integers
+ * by rounding to nearest, halves to even, and clamps them.
  */
-void plane_store(const uint32_t *plane, size_t count, const struct plane_form *form,
-		 size_t pixel_size, uint8_t *output);
+void plane_store(const uint32_t *plane, size_t pixels, const struct plane_form *form,
+		 uint8_t *output);
 /* Returns the value of one element. */
 uint32_t plane_value(const struct plane_form *form, const void *element);

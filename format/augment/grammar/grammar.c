@@ -545,7 +545,7 @@ static int set_values(struct parser *parser, const struct rule *rule,
 		if (rule->kind == TRANSFORM_FILL)
 			value->fill = transform->amount_outside;
 		else if (rule->kind == TRANSFORM_FILTER)
-			value->bilinear = transform->between;
+			value->filter = (enum pipeline_filter)transform->filter;
 		else if (rule->kind == TRANSFORM_TO)
 			value->element = transform->element;
 	}

@@ -228,7 +228,7 @@
 	X(FILTER, "filter",                                                                        \
 	  "Sets whether resizes take a raster's nearest pixel or compute between pixels, "         \
 	  "antialiased.",                                                                          \
-	  {"filter", VALUE_WORD, .words = "nearest|bilinear", .required = true, INTO(between)})
+	  {"filter", VALUE_WORD, .words = "nearest|bilinear|bicubic", .required = true, INTO(filter)})
 
 /*
  * Steps for whole batches, which come last, each at most once: constant, name, what it does in one

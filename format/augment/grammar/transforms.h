@@ -112,7 +112,7 @@ struct transform {
 	uint8_t fill[3];
 	uint32_t values;                     /* bits of the values that are named; 0 for all */
 	double amount_outside;               /* fill */
-	bool between;                        /* filter: compute values between pixels */
+	uint8_t filter;                      /* filter: enum pipeline_filter */
 	unsigned element;                    /* to, of single values: enum schema_element */
 	double min_size, min_area;           /* sanitize_boxes: pixels, and pixels of area */
 	struct transform_list overlaps;      /* random_iou_crop: least intersections over unions */

@@ -59,15 +59,21 @@ struct job {
 	uint32_t pairs_done;
 };
 
-int resize_new_isa(enum cpu_isa isa, struct resize **ret_resize)
+const struct resize_kernels *resize_kernels_get(enum cpu_isa isa)
 {
 	static const struct resize_kernels *const sets[CPU_ISA_COUNT] =
 		CPU_ISA_EACH(resize_kernels);
+
+	return sets[isa];
+}
+
+int resize_new_isa(enum cpu_isa isa, struct resize **ret_resize)
+{
 	struct resize *resize = calloc(1, sizeof(*resize));
 
 	if (!resize)
 		return -ENOMEM;
-	resize->kernels = sets[isa];
+	resize->kernels = resize_kernels_get(isa);
 	*ret_resize = resize;
 	return 0;
 }

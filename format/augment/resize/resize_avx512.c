@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "format/augment/resize/resize_cubic.inc"
+#include "format/augment/resize/resize_float.inc"
 #include "format/augment/resize/resize_table.inc"
 
 enum {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "format/augment/resize/resize_cubic.inc"
+#include "format/augment/resize/resize_float.inc"
 #include "format/augment/resize/resize_table.inc"
 
 static size_t resize_prepare(struct resize_pass *pass)

@@ -28,7 +28,7 @@ void cubic_deinit(struct cubic *cubic)
 }
 
 /* Keys' kernel, in Pillow's form. */
-static double kernel(double x)
+double cubic_kernel(double x)
 {
 	const double a = -0.5;
 
@@ -55,9 +55,10 @@ static void filter_output(const struct cubic_axis *axis, uint32_t grid, struct c
 	low = low < 0 ? 0 : low;
 	high = high > (int32_t)axis->size ? (int32_t)axis->size : high;
 	for (int32_t i = low; i < high; i++)
-		total += kernel((i - centre + 0.5) * (1 / wide));
+		total += cubic_kernel((i - centre + 0.5) * (1 / wide));
 	for (int32_t i = low; i < high; i++) {
-		double weight = kernel((i - centre + 0.5) * (1 / wide)) / (total != 0 ? total : 1);
+		double weight =
+			cubic_kernel((i - centre + 0.5) * (1 / wide)) / (total != 0 ? total : 1);
 
 		weight *= 1 << WEIGHT_BITS;
 		weights[i - low] = (int32_t)(weight < 0 ? weight - 0.5 : weight + 0.5);

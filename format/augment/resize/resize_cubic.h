@@ -31,6 +31,9 @@ struct cubic {
 	struct block finished;   /* one output row */
 };
 
+/* Returns the weight at a distance from the centre, of 2 on either side. */
+double cubic_kernel(double distance);
+
 void cubic_deinit(struct cubic *cubic);
 
 /* Implements resize_cubic() (resize.h), which checks the arguments. */

@@ -1,10 +1,9 @@
 #include "format/augment/resize/resize_float.h"
+#include "format/augment/resize/resize_cubic.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { ROWS = 4 }; /* rows processed at once */
 
 void resize_float_deinit(struct resize_float *resize)
 {
@@ -14,109 +13,102 @@ void resize_float_deinit(struct resize_float *resize)
 	*resize = (struct resize_float){0};
 }
 
-/*
- * Computes the weights of output pixel i, except zeros: a triangle with its peak at the pixel's
- * centre and a half-width of `support` input pixels.
- */
-static void filter_pixel(struct float_filter *filter, uint32_t i, double scale, double support)
+/* What an output pixel takes of the pixels low .. high - 1. */
+struct reach {
+	double centre, wide; /* wide: pixels per unit of the kernel */
+	uint32_t low, high;
+};
+
+static double reach_weight(const struct reach *reach, uint32_t at, bool cubic)
 {
-	double centre = scale * (i + 0.5), total = 0;
-	double first = floor(centre - support + 0.5), last = floor(centre + support + 0.5);
-	uint32_t low = first < 0 ? 0 : (uint32_t)first;
-	uint32_t high = last > filter->size ? filter->size : (uint32_t)last, taps = 0;
-	float *weights = filter->weights + (size_t)i * filter->taps_max;
+	double x = fabs(at + 0.5 - reach->centre) / reach->wide;
 
-	for (uint32_t at = low; at < high; at++)
-		total += fmax(1 - fabs(at + 0.5 - centre) / support, 0);
-	for (uint32_t at = low; at < high; at++) {
-		float weight = (float)(fmax(1 - fabs(at + 0.5 - centre) / support, 0) / total);
-
-		if (weight > 0)
-			weights[taps++] = weight;
-		else if (taps == 0)
-			low = at + 1;
-	}
-	filter->start[i] = low;
-	filter->taps[i] = taps;
+	return cubic ? cubic_kernel(x) : fmax(1 - x, 0);
 }
 
-/* Makes the filter, unless it already has these sizes. */
-static int filter_make(struct float_filter *filter, uint32_t size, uint32_t count)
+/* Returns what output pixel i takes, without the ends whose weights are zero. */
+static struct reach reach_of(const struct float_axis *axis, uint32_t i, bool cubic)
 {
-	double scale = (double)size / count, support = scale > 1 ? scale : 1;
-	uint32_t taps_max = (uint32_t)ceil(2 * support) + 1;
+	double scale = (double)axis->size / axis->grid, wide = scale > 1 ? scale : 1;
+	double support = cubic ? 2 * wide : wide;
+	struct reach reach = {.centre = scale * (i + 0.5), .wide = wide};
+	double first = floor(reach.centre - support + 0.5);
+	double last = floor(reach.centre + support + 0.5);
+
+	reach.low = first < 0 ? 0 : (uint32_t)first;
+	reach.high = last > axis->size ? axis->size : (uint32_t)last;
+	while (reach.low + 1 < reach.high && reach_weight(&reach, reach.low, cubic) == 0)
+		reach.low++;
+	while (reach.low + 1 < reach.high && reach_weight(&reach, reach.high - 1, cubic) == 0)
+		reach.high--;
+	return reach;
+}
+
+void resize_float_range(struct float_axis *axis, bool cubic)
+{
+	axis->low = reach_of(axis, axis->first, cubic).low;
+	axis->span = reach_of(axis, axis->first + axis->count - 1, cubic).high - axis->low;
+}
+
+/* Makes the filter, unless it already is of that axis. */
+static int filter_make(struct float_filter *filter, const struct float_axis *axis, bool cubic)
+{
+	double scale = (double)axis->size / axis->grid, wide = scale > 1 ? scale : 1;
+	uint32_t taps_max = (uint32_t)ceil((cubic ? 4 : 2) * wide) + 1, count = axis->count;
 	size_t starts = count * 2 * sizeof(uint32_t);
 
-	if (filter->size == size && filter->count == count)
+	if (memcmp(&filter->axis, axis, sizeof(*axis)) == 0 && filter->cubic == cubic)
 		return 0;
 	int r = block_reserve(&filter->memory, starts + (size_t)count * taps_max * sizeof(float));
 	if (r < 0)
 		return r;
-	filter->size = size;
-	filter->count = count;
+	filter->axis = *axis;
+	filter->cubic = cubic;
 	filter->taps_max = taps_max;
 	filter->start = filter->memory.data;
 	filter->taps = filter->start + count;
 	filter->weights = (float *)(filter->taps + count);
-	for (uint32_t i = 0; i < count; i++)
-		filter_pixel(filter, i, scale, support);
+	for (uint32_t i = 0; i < count; i++) {
+		struct reach reach = reach_of(axis, axis->first + i, cubic);
+		float *weights = filter->weights + (size_t)i * taps_max;
+		double total = 0;
+
+		for (uint32_t at = reach.low; at < reach.high; at++)
+			total += reach_weight(&reach, at, cubic);
+		for (uint32_t at = reach.low; at < reach.high; at++)
+			weights[at - reach.low] = (float)(reach_weight(&reach, at, cubic) / total);
+		filter->start[i] = reach.low - axis->low;
+		filter->taps[i] = reach.high - reach.low;
+	}
 	return 0;
 }
 
-/*
- * Runs the horizontal pass on ROWS rows of `stride` pixels at once: their sums are independent,
- * which hides latency. Writes the first `rows` of them.
- */
-static void pass_across(const struct float_filter *filter, const float *pixels, size_t stride,
-			uint32_t rows, float *output)
+int resize_float_run(struct resize_float *resize, const struct resize_kernels *kernels,
+		     const float *pixels, uint32_t channels, const struct float_axis *x,
+		     const struct float_axis *y, bool cubic, float *output)
 {
-	for (uint32_t i = 0; i < filter->count; i++) {
-		const float *weights = filter->weights + (size_t)i * filter->taps_max;
-		const float *from = pixels + filter->start[i];
-		float sums[ROWS] = {0};
+	size_t row_size = (size_t)x->span * channels, out_size = (size_t)x->count * channels;
+	size_t stride = (row_size + RESIZE_LANES - 1) / RESIZE_LANES * RESIZE_LANES;
+	uint32_t band = kernels->float_rows;
+	int r = filter_make(&resize->x, x, cubic);
 
-		for (uint32_t k = 0; k < filter->taps[i]; k++)
-			for (uint32_t row = 0; row < ROWS; row++)
-				sums[row] += weights[k] * from[row * stride + k];
-		for (uint32_t row = 0; row < rows; row++)
-			output[(size_t)row * filter->count + i] = sums[row];
-	}
-}
-
-/* Runs the vertical pass for row i of the output; the row still has the input's width. */
-static void pass_down(const struct float_filter *filter, uint32_t i, const float *pixels,
-		      uint32_t width, float *restrict output)
-{
-	const float *weights = filter->weights + (size_t)i * filter->taps_max;
-	const float *restrict row = pixels + (size_t)filter->start[i] * width;
-
-	for (uint32_t x = 0; x < width; x++)
-		output[x] = weights[0] * row[x];
-	for (uint32_t k = 1; k < filter->taps[i]; k++) {
-		row += width;
-		for (uint32_t x = 0; x < width; x++)
-			output[x] += weights[k] * row[x];
-	}
-}
-
-int resize_float_run(struct resize_float *resize, const float *pixels, uint32_t width,
-		     uint32_t height, uint32_t out_width, uint32_t out_height, float *output)
-{
-	int r = filter_make(&resize->x, width, out_width);
-
-	r = r ?: filter_make(&resize->y, height, out_height);
-	r = r ?: block_reserve(&resize->between, (size_t)ROWS * width * sizeof(float));
+	r = r ?: filter_make(&resize->y, y, cubic);
+	r = r ?: block_reserve(&resize->between, 2 * band * stride * sizeof(float));
 	if (r < 0)
 		return r;
+	const struct float_filter *down = &resize->y;
 	float *between = resize->between.data;
 
-	for (uint32_t i = 0; i < out_height; i += ROWS) {
-		uint32_t rows = out_height - i < ROWS ? out_height - i : ROWS;
+	memset(between, 0, band * stride * sizeof(float));
+	for (uint32_t i = 0; i < y->count; i += band) {
+		uint32_t rows = y->count - i < band ? y->count - i : band;
 
-		for (uint32_t row = 0; row < ROWS; row++)
-			pass_down(&resize->y, i + (row < rows ? row : 0), pixels, width,
-				  between + (size_t)row * width);
-		pass_across(&resize->x, between, width, rows, output + (size_t)i * out_width);
+		for (uint32_t row = i; row < i + rows; row++)
+			kernels->float_down(down->weights + (size_t)row * down->taps_max,
+					    down->taps[row], pixels + down->start[row] * row_size,
+					    row_size, between + (row - i) * stride);
+		kernels->float_across(&resize->x, channels, between, stride,
+				      between + band * stride, output + i * out_size, rows);
 	}
 	return 0;
 }

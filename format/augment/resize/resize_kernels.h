@@ -11,6 +11,7 @@
 #pragma once
 
 #include "format/augment/resize/resize.h"
+#include "format/packimg.h"
 
 enum {
 	RESIZE_WEIGHT_BITS = 14,
@@ -66,7 +67,8 @@ enum {
 	RESIZE_BLUE_CB = -7471,
 };
 
-struct cubic_table; /* resize_cubic.h */
+struct cubic_table;  /* resize_cubic.h */
+struct float_filter; /* resize_float.h */
 
 struct resize_kernels {
 	/* Fills start and weight. */
@@ -107,6 +109,27 @@ struct resize_kernels {
 			     uint32_t first, uint8_t *output, size_t stride, uint32_t rows);
 	void (*cubic_down)(const uint8_t *const *rows, const int32_t *weights, uint32_t taps,
 			   size_t size, uint8_t *output);
+	/*
+	 * For resize_float.h. float_down makes `size` floats from `taps` rows of that size.
+	 * float_across makes `row_count` rows without padding, at most float_rows, from rows of
+	 * `stride` floats, of which there are always float_rows; stride is a multiple of
+	 * RESIZE_LANES, `rows` and `turned`, scratch memory of the same size, are aligned to 64
+	 * bytes.
+	 */
+	uint32_t float_rows;
+	void (*float_down)(const float *weights, uint32_t taps, const float *rows, size_t size,
+			   float *output);
+	void (*float_across)(const struct float_filter *filter, uint32_t channels,
+			     const float *rows, size_t stride, float *turned, float *output,
+			     uint32_t row_count);
+	/*
+	 * Convert `count` pixels of some channels from elements to floats without padding and back.
+	 * Integers are rounded to nearest, halves to even, and clamped. i32 keeps 24 bits.
+	 */
+	void (*float_load)(enum packimg_element element, const uint8_t *row, ptrdiff_t step,
+			   uint32_t count, uint32_t channels, float *output);
+	void (*float_store)(enum packimg_element element, const float *values, size_t count,
+			    uint32_t channels, size_t pixel_size, uint8_t *output);
 };
 
 /* Initialiser of a kernel set from static functions, which the file of every set defines. */
@@ -115,13 +138,17 @@ struct resize_kernels {
 		.build = resize_table_build, .prepare = resize_prepare, .pack = resize_pack,       \
 		.horizontal = resize_horizontal, .vertical = resize_vertical,                      \
 		.colour = resize_colour, .cubic_across = resize_cubic_across,                      \
-		.cubic_down = resize_cubic_down,                                                   \
+		.cubic_down = resize_cubic_down, .float_rows = FLOAT_WIDTH,                        \
+		.float_down = resize_float_down, .float_across = resize_float_across,              \
+		.float_load = resize_float_load, .float_store = resize_float_store,                \
 	}
 
 extern const struct resize_kernels resize_kernels_c;
 extern const struct resize_kernels resize_kernels_avx2;
 extern const struct resize_kernels resize_kernels_avx512bw;
 extern const struct resize_kernels resize_kernels_avx512;
+
+const struct resize_kernels *resize_kernels_get(enum cpu_isa isa);
 
 /* Returns the source channel of a target channel; -1 for a channel that is zero. */
 static inline int resize_channel(uint32_t source_channels, uint32_t channel)

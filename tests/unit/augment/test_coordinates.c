@@ -37,14 +37,14 @@ static void *move_raster(const struct geometry *geometry, const void *pixels, si
 {
 	const struct geometry_stage *last = &geometry->stages[geometry->stage_count - 1];
 	void *output = malloc((size_t)last->x.count * last->y.count * size);
-	bool bilinear = size > 1;
+	enum pipeline_filter filter = size > 1 ? PIPELINE_BILINEAR : PIPELINE_NEAREST;
 	struct packimg_region region;
 	struct raster_resampler resampler;
 	const uint32_t fill = 0;
 
 	raster_resampler_init(&resampler, cpu_isa_chosen());
 	assert_int_equal(
-		raster_resampler_begin(&resampler, geometry, width, height, bilinear, &region), 0);
+		raster_resampler_begin(&resampler, geometry, width, height, filter, &region), 0);
 	struct packimg_raster raster = {(const uint8_t *)pixels +
 						((size_t)region.y * width + region.x) * size,
 					(ptrdiff_t)size,
@@ -52,11 +52,9 @@ static void *move_raster(const struct geometry *geometry, const void *pixels, si
 					region.width,
 					region.height,
 					1,
-					bilinear ? PACKIMG_ELEMENT_F32 : PACKIMG_ELEMENT_U8};
+					filter ? PACKIMG_ELEMENT_F32 : PACKIMG_ELEMENT_U8};
 
-	assert_int_equal(raster_resampler_run(&resampler, geometry, width, height, bilinear,
-					      &region, &raster, &fill, output),
-			 0);
+	assert_int_equal(raster_resampler_run(&resampler, &raster, &fill, output), 0);
 	raster_resampler_deinit(&resampler);
 	*ret_width = last->x.count;
 	*ret_height = last->y.count;

@@ -262,7 +262,7 @@ TEST(rasters_are_computed_on_request)
 	assert_int_equal(pipeline_apply_raster(pipeline, scratch, &depth, &form, 1, 0, nearest,
 					       NULL, &error),
 			 0);
-	form.bilinear = true;
+	form.filter = PIPELINE_BILINEAR;
 	assert_int_equal(pipeline_apply_raster(pipeline, scratch, &depth, &form, 1, 0, computed,
 					       NULL, &error),
 			 0);
@@ -270,9 +270,9 @@ TEST(rasters_are_computed_on_request)
 		differ += nearest[i] != computed[i];
 	assert_in_range(differ, sizeof(nearest) / 2, sizeof(nearest));
 	pipeline_free(pipeline);
-	pipeline = parse("pad(400x0) resize(4096) center_crop(8)");
+	pipeline = parse("pad(200x0) resize(4096) resize(32x32)");
 	expect_error(pipeline, &depth, &form, -EINVAL,
-		     "sample 1: would be resized to more than 33554432 pixels before a crop: put");
+		     "sample 1: would be resized to more than 33554432 pixels: resize it");
 	pipeline_free(pipeline);
 }
 

@@ -41,7 +41,8 @@ TEST(values_are_named)
 	assert_int_equal(values[0].filter_position, -1);
 	assert_string_equal(values[1].name, "depth");
 	assert_true(values[0].fill == 255 && values[1].fill == 255);
-	assert_true(values[1].bilinear && !values[0].bilinear);
+	assert_int_equal(values[0].filter, PIPELINE_NEAREST);
+	assert_int_equal(values[1].filter, PIPELINE_BILINEAR);
 	assert_int_equal(values[2].boxes_position, 91);
 	assert_int_equal(values[2].fill_position, -1);
 	assert_true(values[3].fill == -0.5);
@@ -127,7 +128,8 @@ TEST(names_are_refused_where_they_mean_nothing)
 	expect_error("left: layout(nchw)", -EINVAL, 0, "layout acts on all images");
 	expect_error("a: fill(1) b, a: fill(2)", -EINVAL, 17, "fill of 'a' is given twice");
 	expect_error("mask: fill", -EINVAL, 6, "fill needs its argument value");
-	expect_error("mask: filter(cubic)", -EINVAL, 13, "expected one of nearest|bilinear");
+	expect_error("mask: filter(cubic)", -EINVAL, 13,
+		     "expected one of nearest|bilinear|bicubic");
 	expect_error("mask:", -EINVAL, 5, "expected the name of a transform");
 	expect_error("mask: a: fill(1)", -EINVAL, 6, "there is no transform 'a'");
 	expect_error("mask, : fill(1)", -EINVAL, 0, "there is no transform 'mask'");

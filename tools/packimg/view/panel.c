@@ -482,7 +482,7 @@ static int delivered_grid(struct panel_maker *maker, const struct packimg_sample
 		.height = frame->height,
 		.element = (enum packimg_element)value->element,
 		.channels = value->dims == 3 ? value->shape[2] : 1,
-		.bilinear = named && named->bilinear,
+		.filter = named ? named->filter : PIPELINE_NEAREST,
 	};
 	/* Finished in their own element: a wider one has the same numbers. */
 	const struct pipeline_shape shape = {
