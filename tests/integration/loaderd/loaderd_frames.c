@@ -607,6 +607,8 @@ TEST(unsuitable_steps_for_values_are_refused)
 		 "at byte 21: fill is for masks and rasters, and \"right\" has the role image"},
 		{"resize(24x24) mask: filter(bilinear)",
 		 "at byte 20: filter(bilinear) is for rasters, and \"mask\" has the role mask"},
+		{"resize(24x24) mask: filter(bicubic)",
+		 "at byte 20: filter(bicubic) is for rasters"},
 		{"resize(24x24) boxes: filter(nearest)", "and \"boxes\" has the role boxes"},
 		{"resize(24x24) mask: color_jitter(0.4)",
 		 "at byte 20: the step changes the pixels of images, and \"mask\" has the role "

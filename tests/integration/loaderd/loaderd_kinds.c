@@ -37,7 +37,8 @@ static const struct delivery {
 	 ""},
 	{"xyxy: random_iou_crop resize(20x20) hflip xyxy: sanitize_boxes mask_u8, mask_i32: "
 	 "to(i64) "
-	 "raster_u8: to(i16) raster_u16, raster_i16: to(f32) raster_u16: filter(bilinear)",
+	 "raster_u8: to(i16) raster_u16, raster_i16: to(f32) raster_u16: filter(bilinear) "
+	 "raster_i16: filter(bicubic)",
 	 "right twin alone cxcywh"},
 	{"hflip view large(2) { random_resized_crop(20) vflip(0.3) random_affine(10) "
 	 "color_jitter(0.4, 0.4, 0.4, 0.1) mask_u8: fill(200) xyxy: sanitize_boxes(min_size=3) } "

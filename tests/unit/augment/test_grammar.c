@@ -29,7 +29,8 @@ TEST(values_are_named)
 {
 	struct pipeline *t = parse("random_crop(8) mask , depth:fill(255) to(f32)\n depth : "
 				   "filter(bilinear) clamp_boxes boxes: sanitize_boxes(3) "
-				   "x.y_2: fill(-0.5) mask: to(i64) x.y_2: to(u8)");
+				   "x.y_2: fill(-0.5) mask: to(i64) x.y_2: to(u8) "
+				   "x.y_2: filter(bicubic)");
 	const struct pipeline_value *values;
 	unsigned count;
 
@@ -46,6 +47,7 @@ TEST(values_are_named)
 	assert_int_equal(values[2].boxes_position, 91);
 	assert_int_equal(values[2].fill_position, -1);
 	assert_true(values[3].fill == -0.5);
+	assert_int_equal(values[3].filter, PIPELINE_BICUBIC);
 	assert_int_equal(values[0].element, SCHEMA_I64);
 	assert_int_equal(values[1].element, 0);
 	assert_int_equal(values[1].to_position, -1);
