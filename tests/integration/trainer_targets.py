@@ -283,7 +283,7 @@ class Targets(unittest.TestCase):
             self.trainer("mixture", *keys, mixture, "data.shares=2,1", "data.where=label < 2", "train.epochs=1", "--overwrite")
             # 64 and 29 samples are chosen; 29 periods of three samples, in batches of 12
             self.assertEqual(len(self.lines("mixture", "step")), 7)
-        other = f"{self.folder}/other.pimg"
+        other = f"{self.folder}/three.pimg"
         with Writer(other, "image: image u8[h,w,3]\nlabel: class i32\nlevels: value f32[3]", classes=CLASSES) as writer:
             writer.add({"image": memoryview(bytes(SIDE * SIDE * 3)).cast("B", (SIDE, SIDE, 3)), "label": 0, "levels": [0, 1, 2], "key": "0"})
         self.refused(*NUMBERS, f"{mixture},{other}", "--dry-run",
