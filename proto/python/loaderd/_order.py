@@ -16,7 +16,7 @@ _SHARES_MAX = 65536  # sum of the shares, MIXTURE_SHARES_MAX of the daemon
 
 # What changes in training is given as {batch: value}: the value from that batch over all ranks on, counted from epoch 0.
 Share = Union[int, float, Mapping[int, Union[int, float]]]
-Path = Union[str, "os.PathLike[str]"]
+Path = Union[str, bytes, "os.PathLike[str]"]
 
 
 class Part:
@@ -45,7 +45,7 @@ class Part:
         class_weights: Any = None,
         classes_per_batch: int = 0,
     ) -> None:
-        self.dataset = os.fspath(dataset)
+        self.dataset = os.fsdecode(dataset)
         self.share = share
         self.where = text("where", where)
         self.samples = samples
