@@ -43,6 +43,16 @@ static int refuse_part(const struct choosing *at, int code, const char *field, c
 			      several ? ": " : "", text);
 }
 
+static int refuse_shrunk(const struct choosing *at)
+{
+	struct packimg_shard shard = {.path = ""};
+	packimg_shard(at->image, 0, &shard);
+	return refuse_request(at->refusal, EBADMSG, "dataset",
+			      "%.300s: a file of the dataset became shorter while it was read, or "
+			      "cannot be read",
+			      shard.path);
+}
+
 static bool is_stopped(const struct choosing *at)
 {
 	return atomic_load_explicit(&at->progress->cancelled, memory_order_relaxed);
@@ -199,8 +209,7 @@ static int choose_where(struct choosing *at)
 	if (r == -ECANCELED)
 		return refuse_stopped(at);
 	if (r == -EBADMSG)
-		return refuse_part(at, EBADMSG, "dataset",
-				   "a file became shorter while it was read, or cannot be read");
+		return refuse_shrunk(at);
 	return refuse_memory(at, r);
 }
 
@@ -336,8 +345,7 @@ static int choose_classes(struct choosing *at)
 	bool faulted = sigbus_guard_leave();
 	free(weights);
 	if (faulted)
-		return refuse_part(at, EBADMSG, "dataset",
-				   "a file became shorter while it was read, or cannot be read");
+		return refuse_shrunk(at);
 	return refuse_sampler(at, r, &error);
 }
 
@@ -388,8 +396,7 @@ static int choose_buckets(struct choosing *at, const Loaderd__OpenFeed *request)
 	int r = sampler_set_buckets(at->part, at->image, sizes, (uint32_t)request->n_buckets,
 				    &error);
 	if (sigbus_guard_leave())
-		return refuse_part(at, EBADMSG, "dataset",
-				   "a file became shorter while it was read, or cannot be read");
+		return refuse_shrunk(at);
 	return refuse_sampler(at, r, &error);
 }
 
@@ -497,10 +504,11 @@ static int finish(const Loaderd__OpenFeed *request, struct dataset *dataset,
 	uint32_t repeats = request->repeats == 0 ? 1 : request->repeats;
 	uint64_t epochs = UINT64_MAX / repeats / sampler->epoch_samples;
 	if (epochs < 2)
-		return refuse_request(refusal, EINVAL, "epoch_samples",
-				      "an epoch of %llu samples, each %u times, is longer than can "
-				      "be numbered",
-				      (unsigned long long)sampler->epoch_samples, repeats);
+		return refuse_request(
+			refusal, EINVAL, "epoch_samples",
+			"an epoch of %llu samples, with repeats %u, is longer than can "
+			"be numbered",
+			(unsigned long long)sampler->epoch_samples, repeats);
 	if (request->epoch >= epochs - 1)
 		return refuse_request(refusal, EINVAL, "epoch",
 				      "epoch %llu is beyond the last that can be numbered",
