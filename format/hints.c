@@ -12,7 +12,7 @@
 static bool has_section(const struct packimg *dataset, enum pimg_section_type type)
 {
 	for (uint32_t i = 0; i < dataset->open_count; i++)
-		if (!dataset->shards[i].sections[type].data)
+		if (dataset->join || !dataset->shards[i].sections[type].data)
 			return false;
 	return dataset->open_count > 0;
 }
@@ -53,6 +53,8 @@ int packimg_class_starts(const struct packimg *dataset, uint32_t number, uint64_
 
 	if (number >= dataset->open_count)
 		return -ERANGE;
+	if (dataset->join)
+		return -ENODATA;
 	const struct shard *shard = &dataset->shards[number];
 	const struct section_view *members = &shard->sections[PIMG_SECTION_MEMBERS];
 	if (!members->data)
@@ -103,6 +105,8 @@ int packimg_class_member(const struct packimg *dataset, uint32_t shard_number,
 
 	if (shard_number >= dataset->open_count || class_number >= dataset->class_count)
 		return -ERANGE;
+	if (dataset->join)
+		return -ENODATA;
 	const struct shard *shard = &dataset->shards[shard_number];
 	if (!shard->sections[PIMG_SECTION_MEMBERS].data)
 		return -ENODATA;
@@ -130,6 +134,8 @@ int packimg_sizes(const struct packimg *dataset, uint64_t first, uint64_t count,
 {
 	if (first > dataset->sample_end || count > dataset->sample_end - first)
 		return -ERANGE;
+	if (dataset->join)
+		return -ENODATA;
 	while (count > 0) {
 		uint32_t number;
 		const struct shard *shard = shard_of_sample(dataset, first, &number);

@@ -5,7 +5,7 @@
  * the label; a size must be checked against the sample's record when it is used. Every function
  * reads the file at each call, and depends on nothing that was read before. The functions of
  * `members` read with pread(), also if the file is mapped, so that they need no guard against
- * SIGBUS. Any thread.
+ * SIGBUS. Any thread. A joined dataset has neither section: ask its parts (join.h).
  */
 #pragma once
 

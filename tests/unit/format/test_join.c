@@ -3,6 +3,7 @@
  * shards, fields, images and classes renumbered; what it leaves out, and why.
  */
 #include "format/base/schema_rules.h"
+#include "format/hints.h"
 #include "format/join.h"
 #include "format/layout.h"
 #include "format/reader.h"
@@ -299,6 +300,21 @@ TEST(samples_are_those_of_the_parts)
 		for (int p = 0; p < 4; p++)
 			packimg_close(made[p]);
 	}
+}
+
+TEST(lists_by_class_and_sizes_are_of_the_parts)
+{
+	struct packimg *parts[] = {make(rich_a), make(rich_b)}, *joined = join(parts, 2);
+	uint64_t starts[16], index;
+	uint16_t size[1][2];
+
+	assert_true(packimg_has_members(parts[0]) && packimg_has_sizes(parts[0]));
+	assert_false(packimg_has_members(joined));
+	assert_false(packimg_has_sizes(joined));
+	assert_int_equal(packimg_class_starts(joined, 0, starts), -ENODATA);
+	assert_int_equal(packimg_class_member(joined, 0, 0, 0, &index), -ENODATA);
+	assert_int_equal(packimg_sizes(joined, 0, 1, size), -ENODATA);
+	packimg_close(joined);
 }
 
 TEST(classes_join_by_name)
