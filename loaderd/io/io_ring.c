@@ -604,6 +604,14 @@ int io_ring_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sam
 	if (tag == tag_of(unit, ENTRY_READY)) {
 		if (entry->parts[0].read == READ_NONE)
 			return IO_MAPPED;
+		/* An order that draws by class reads the file again, which may have changed. */
+		if (entry->parts[0].image.index != index) {
+			snprintf(error->text, sizeof(error->text),
+				 "sample %llu: the file lists other samples by class than when it "
+				 "was read ahead",
+				 (unsigned long long)dataset_number(io->options.dataset, index));
+			return -EBADMSG;
+		}
 		*ret_sample = entry->parts[0].image;
 		return IO_READ;
 	}

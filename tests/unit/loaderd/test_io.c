@@ -184,6 +184,30 @@ TEST(reads_past_the_mapping)
 	for_each(&narrow, check_equal);
 }
 
+/* As if the file, which tells the sample of a draw by class, had changed since it was read ahead.
+ */
+TEST(reads_of_another_sample_are_bad)
+{
+	need_uring();
+	const struct io_options options = options_for(IO_URING, 8 << 20, NULL);
+	struct order_walk walk = options.walk;
+	struct packimg_sample sample;
+	struct io *io;
+	assert_int_equal(io_new(&options, &io), 0);
+	for (uint64_t unit = 0; unit < 4; unit++) {
+		struct packimg_error error = {{0}};
+		uint64_t index;
+		assert_int_equal(order_walk_at(&walk, unit, &index), 1);
+		io_begun(io, unit + 1);
+		uint64_t asked = unit % 2 == 0 ? (index + 1) % SAMPLES : index;
+		assert_int_equal(io_get(io, unit, asked, &buffer, &sample, &error),
+				 unit % 2 == 0 ? -EBADMSG : IO_READ);
+		assert_int_equal(unit % 2 == 0, error.text[0] != '\0');
+		io_done(io, unit);
+	}
+	io_free(io);
+}
+
 TEST(reads_the_descriptors_it_is_given)
 {
 	need_uring();
