@@ -8,6 +8,7 @@
 #include "proto/framing.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -257,6 +258,7 @@ static int set_sampler(struct subscription *subscription, const Loaderd__OpenFee
 	order->samples = subscription->dataset->count;
 	if (request->n_parts == 0 || request->wanted)
 		return 0;
+	subscription->ordered = true;
 	int r = feed_order_make(request, files, subscription->dataset, config, progress,
 				&subscription->sampler, refusal);
 	if (r < 0)
@@ -643,6 +645,9 @@ void subscription_free(struct subscription *subscription)
 		return;
 	batcher_free(subscription->batcher);
 	sampler_deinit(&subscription->sampler);
+	/* glibc would keep the memory of lists of up to 32 MiB, which counts as given back. */
+	if (subscription->ordered)
+		malloc_trim(0);
 	pipeline_free(subscription->options.pipeline);
 	if (subscription->dataset)
 		registry_release(&subscription->session->server->registry, subscription->dataset);

@@ -33,6 +33,7 @@ struct subscription {
 	struct dataset *dataset;
 	struct sampler sampler; /* options.order.sampler, if the feed asked for parts */
 	uint64_t order_hash;    /* of the sampler; 0 without one */
+	bool ordered;           /* lists have been read, of an order that may have been refused */
 	/* arguments of batcher_new(); pipeline is NULL once the batcher owns it */
 	struct batcher_options options;
 	int *direct; /* owned; options.io.direct points to it */

@@ -175,6 +175,63 @@ static void leave_while_filtering(const struct stage *stage)
 	free(ordered);
 }
 
+static uint64_t kib_before;
+
+static uint64_t worker_kib(const struct stage *stage)
+{
+	return anonymous_kib(fixture_worker_of(&stage->fixture, ALICE));
+}
+
+static void note_memory(struct stage *stage)
+{
+	kib_before = worker_kib(stage);
+}
+
+/* Opens feeds of long lists at the same time, within the user's limit of memory. */
+static void hold_long_lists(const struct stage *stage)
+{
+	enum { ENTRIES = 1 << 20, LONGEST = 7 << 20, FEEDS = 7 };
+	struct ordered *ordered = calloc(1, sizeof(*ordered));
+	const int list = zeros(ENTRIES * (off_t)sizeof(uint64_t));
+	const int lists[LISTS] = {open_images(stage), list, -1, -1};
+	ordered_init(ordered, stage);
+	ordered->choice.listed = true;
+	/* What glibc has once unmapped, up to 32 MiB, it keeps from then on when it is freed. */
+	assert_int_equal(ftruncate(list, LONGEST * (off_t)sizeof(uint64_t)), 0);
+	open_and_leave(stage, &ordered->open, lists);
+	assert_int_equal(ftruncate(list, ENTRIES * (off_t)sizeof(uint64_t)), 0);
+	for (uint64_t until_ms = attack_deadline(); attack_now_ms() < until_ms;) {
+		int sockets[FEEDS];
+		unsigned count = 0;
+		while (count < FEEDS &&
+		       attack_open_order(stage, &ordered->open, lists, &sockets[count]) == 0)
+			count++;
+		while (count > 0)
+			close(sockets[--count]);
+	}
+	free(ordered);
+}
+
+/* The tables of the lists are given back, not only accounted as if they were. */
+static void check_memory(struct stage *stage)
+{
+	enum {
+		GROWTH_MAX_KIB = 28 << 10,
+		/* with what its threads keep to decode */ BACK_WITHIN_MS = 20000
+	};
+	uint64_t kib = 0;
+	if (sanitized()) /* it keeps memory that was freed */
+		return;
+	for (uint64_t until_ms = attack_now_ms() + BACK_WITHIN_MS; attack_now_ms() < until_ms;) {
+		kib = worker_kib(stage);
+		if (kib <= kib_before + GROWTH_MAX_KIB)
+			return;
+		usleep(10000);
+	}
+	fail_msg("ALICE's worker had %llu KiB and keeps %llu for lists of closed feeds",
+		 (unsigned long long)kib_before, (unsigned long long)kib);
+}
+
 /* Returns a number that is small, or near the limit of a type. */
 static uint64_t extreme(void)
 {
@@ -268,6 +325,7 @@ static void ask_for_many(const struct stage *stage)
 
 const struct attack attacks_by_orders[] = {
 	{"lists that change while they are read", change_lists, NULL, NULL, .processes = 2},
+	{"long lists", hold_long_lists, note_memory, check_memory},
 	{"filters that take minutes", leave_while_filtering, NULL, NULL},
 	{"orders with extreme numbers", ask_for_extremes, NULL, NULL},
 	{"1,024 parts", ask_for_many, NULL, NULL},
