@@ -5,6 +5,7 @@ box's corners and a raster's values, and so, of a finished sample, what each mus
 """
 
 import numpy
+import peer
 
 SAMPLES = 64  # of each form
 CELLS = 4  # columns and rows of boxes
@@ -126,3 +127,38 @@ def judge(batch, size, side):
         judge_depth(images, values["depth"].reshape(images.shape[:3]))
     if "boxes" in values:
         judge_boxes(images, values["boxes"], values["class"])
+
+
+def judge_mix(batches, count, side):
+    """Checks batches of form mix: their shapes, and that both datasets have the shares of peer.SHARES and are in each batch."""
+    for batch in batches:
+        check_form("image", last_channels(batch["image"]), "u1", (count, side, side, 3))
+        require(len(batch["part"]) == count, f"part: {len(batch['part'])} numbers, not {count}")
+        require(len(set(batch["part"].tolist())) == len(peer.SHARES), "part: a batch is of one dataset")
+    numbers = numpy.concatenate([batch["part"] for batch in batches])
+    for part, share in enumerate(peer.SHARES):
+        wanted, found = share / sum(peer.SHARES), (numbers == part).mean()
+        # Five standard deviations of independent draws.
+        most = 5 * (wanted * (1 - wanted) / len(numbers)) ** 0.5
+        require(abs(found - wanted) <= most, f"part {part}: {found:.3f} of the samples, not {wanted:.3f}")
+
+
+def judge_buckets(batches, count):
+    """Checks batches of form buckets, of check pictures: each has the shape of a bucket, and not all the same; images cover it, mirrored or not, and what
+    is beyond it is cropped at random."""
+    seen, corners = set(), []
+    for batch in batches:
+        images = last_channels(batch["image"])
+        height, width = images.shape[1:3]
+        require((width, height) in peer.BUCKETS, f"image: {width} x {height} is no bucket")
+        check_form("image", images, "u1", (count, height, width, 3))
+        seen.add((width, height))
+        for image in images.astype(float):
+            columns, rows = image[..., 0].mean(0), image[..., 1].mean(1)
+            spans = abs(columns[-1] - columns[0]), abs(rows[-1] - rows[0])
+            require(max(spans) > 255 - TOLERANCE, f"image: shows {spans[0]:.0f} and {spans[1]:.0f} of 255: it does not cover its bucket as little as possible")
+            if spans[0] < 255 - 2 * TOLERANCE:
+                corners.append((columns.min(), columns[0] > columns[-1]))
+    require(len(seen) > 1, f"all batches have the shape {seen}")
+    require(corners and numpy.ptp([corner for corner, _ in corners]) > TOLERANCE, "image: crops are not random")
+    require(len({mirrored for _, mirrored in corners}) == 2, "image: none is mirrored, or all are")

@@ -14,13 +14,14 @@ import tempfile
 import threading
 import time
 
-from peer import STRUCTURED
+from peer import ORDERED, STRUCTURED
 
 HERE = pathlib.Path(__file__).resolve().parent
 END_LIMIT = 10  # seconds in which a killed program must end
 START_LIMIT = 240  # seconds in which all programs, started together, must deliver their first batches (FFCV compiles first)
 FEEDS = ("short256", "original", "raw")
 JPEG = ("short256", "original")
+MIX, BUCKETS = ("mix",), ("buckets",)
 CROPS = ("views2", "views10")
 VIEWS = (*CROPS, "simclr")
 # Of structured samples: the pipeline of loaderd behind crop and flip, and the values beside the image.
@@ -295,23 +296,35 @@ class Loader:
 
     def start(self, config, cpus):
         config = dict(config, **self.more)
+        if not self.program and config["form"] in ORDERED:
+            return self.start_client(config, cpus)
         if not self.program:
             return Loaderbench(self, config, cpus)
         config = json.dumps({key: value for key, value in config.items() if key != "build"})
         return Program([environment_python(self.environment), "-W", "ignore", HERE / self.program, config], cpus)
 
+    def start_client(self, config, cpus):
+        """Starts loaderd with its Python client, which has the orders that loaderbench lacks."""
+        environment = client_environment(config["build"])
+        if self.isa:
+            environment["LOADERD_ISA"] = self.isa
+        words = json.dumps({key: value for key, value in config.items() if key != "build"})
+        return Program([environment_python("torch"), "-W", "ignore", HERE / "feeddata.py", words], cpus, environment=environment)
+
 
 LOADERS = {
-    "loaderd": Loader("loaderd", FEEDS + STRUCTURED, views=VIEWS),
-    "loaderd-avx2": Loader("loaderd, AVX2", FEEDS + STRUCTURED, views=VIEWS, isa="avx2"),
-    "tf.data": Loader("tf.data", FEEDS + STRUCTURED, "tensorflow", "tfdata.py", views=CROPS, variant="plain"),
-    "tf.data-antialias": Loader("tf.data, antialiased", FEEDS + STRUCTURED, "tensorflow", "tfdata.py", views=CROPS, variant="antialias"),
+    "loaderd": Loader("loaderd", FEEDS + STRUCTURED + ORDERED, views=VIEWS),
+    "loaderd-avx2": Loader("loaderd, AVX2", FEEDS + STRUCTURED + ORDERED, views=VIEWS, isa="avx2"),
+    "tf.data": Loader("tf.data", FEEDS + STRUCTURED + ORDERED, "tensorflow", "tfdata.py", views=CROPS, variant="plain"),
+    "tf.data-antialias": Loader("tf.data, antialiased", FEEDS + STRUCTURED + ORDERED, "tensorflow", "tfdata.py", views=CROPS, variant="antialias"),
     "ffcv": Loader("FFCV", FEEDS, "ffcv", "ffcvdata.py"),
     "dali": Loader("DALI", JPEG + STRUCTURED, "dali", "dalidata.py", views=CROPS),
-    "torch": Loader("PyTorch, decode_jpeg", FEEDS + STRUCTURED, "torch", "torchdata.py", views=VIEWS, variant="tensor"),
-    "torch-codec": Loader("PyTorch, torchcodec", JPEG + STRUCTURED, "torch", "torchdata.py", views=CROPS, variant="torchcodec"),
-    "torch-pillow": Loader("PyTorch, Pillow", JPEG + STRUCTURED, "torch", "torchdata.py", views=VIEWS, variant="pillow"),
+    "torch": Loader("PyTorch, decode_jpeg", FEEDS + STRUCTURED + BUCKETS, "torch", "torchdata.py", views=VIEWS, variant="tensor"),
+    "torch-codec": Loader("PyTorch, torchcodec", JPEG + STRUCTURED + BUCKETS, "torch", "torchdata.py", views=CROPS, variant="torchcodec"),
+    "torch-pillow": Loader("PyTorch, Pillow", JPEG + STRUCTURED + BUCKETS, "torch", "torchdata.py", views=VIEWS, variant="pillow"),
     "spdl": Loader("SPDL", JPEG, "spdl", "spdldata.py"),
+    "webdataset": Loader("WebDataset", MIX, "webdataset", "webdatasetdata.py"),
+    "streaming": Loader("Mosaic Streaming", MIX, "streaming", "streamingdata.py"),
 }
 
 # loaderd with settings that must not change its rate. The first is the baseline.

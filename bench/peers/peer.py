@@ -2,18 +2,24 @@
 
 A peer program takes one JSON argument (its keys are in run, feed_row()), makes an endless iterator of batches and passes it
 to serve(). The driver writes "measure WARMUP SECONDS" lines to standard input; serve() answers each with one line of JSON.
-A batch is an array of images, or, in rows with structured samples, a dictionary of arrays by name: image, mask, boxes, class, depth; in rows
-with views, a list of arrays, one for each copy. Key "views" of the argument has (copies, side, smallest and largest area) of each view, key
-"simclr" whether SimCLR's colour and blur follow each crop.
+A batch is an array of images, or, in rows with structured samples, a dictionary of arrays by name: image, mask, boxes, class, depth; in the row
+mix-512, image and part, the number of the dataset, in the row buckets-512 image; in rows with views, a list of arrays, one for each copy. Key
+"views" of the argument has (copies, side, smallest and largest area) of each view, key "simclr" whether SimCLR's colour and blur follow each crop.
 """
 
+import itertools
 import json
+import math
 import os
 import sys
 import time
 
 EPOCH_REPEAT = 50
 STRUCTURED = ("mask512", "mask2048", "boxes", "depth16")  # forms of preparesamples.py
+ORDERED = ("mix", "buckets")  # forms of orders.py
+SHARES = (3, 1)  # of the datasets of mix
+BUCKETS = ((384, 640), (448, 576), (512, 512), (576, 448), (640, 384))  # width and height
+CHECKED_BATCHES = 8  # of a row of ORDERED
 
 
 def config():
@@ -57,6 +63,33 @@ def samples(folder, form):
     return {"image": listed(os.path.join(folder, "images")), second: listed(os.path.join(folder, folders[second]))}
 
 
+def parts(folder):
+    """Returns the paths of all images of form mix, and the number of the dataset of each."""
+    found = [files(part)[0] for part in listed(folder)]
+    return [path for paths in found for path in paths], [number for number, paths in enumerate(found) for _ in paths]
+
+
+def bucket_of(width, height):
+    """Returns the number of the bucket of the nearest aspect ratio."""
+    return min(range(len(BUCKETS)), key=lambda i: abs(math.log(BUCKETS[i][0] / BUCKETS[i][1] * height / width)))
+
+
+def bucket_files(folder):
+    """Returns the paths of all images of form buckets, and the number of the bucket of each."""
+    paths = files(folder)[0]
+    return paths, [bucket_of(*jpeg_size(path)) for path in paths]
+
+
+def jpeg_size(path):
+    """Returns width and height of a JPEG file without EXIF data, which has a frame of SOF0 to SOF2 before its scans."""
+    with open(path, "rb") as file:
+        data = file.read()
+    at = 2
+    while data[at + 1] not in (0xC0, 0xC1, 0xC2):
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big")
+
+
 def coco_samples(folder):
     with open(coco_file(folder)) as file:
         coco = json.load(file)
@@ -74,14 +107,30 @@ def coco_file(folder):
     return os.path.join(folder, "annotations/instances_train.json")
 
 
+def first_of(batches):
+    """Returns copies of the first batches: a loader may reuse the memory of a batch."""
+    import check
+
+    return [{name: check.arrays(value).copy() for name, value in batch.items()} for batch in itertools.islice(batches, CHECKED_BATCHES)]
+
+
 def checked(make):
-    """Returns make(folder of the data), an iterator of batches, after it has checked a batch of make(folder of the check pictures), if the row has these."""
+    """Returns make(folder of the data), an iterator of batches, after it has checked batches of make(folder of the check pictures), if the row has
+    these; those of the row mix-512, which has none, themselves."""
     given = config()
     if "check" in given:
         import check
 
-        check.judge(next(make(given["check"])), given["batch"], given["side"])
-    return make(given["data"])
+        if given["form"] == "buckets":
+            check.judge_buckets(first_of(make(given["check"])), given["batch"])
+        else:
+            check.judge(next(make(given["check"])), given["batch"], given["side"])
+    batches = make(given["data"])
+    if given.get("form") == "mix":
+        import check
+
+        check.judge_mix(first_of(batches), given["batch"], given["side"])
+    return batches
 
 
 def keep_memory():
@@ -105,7 +154,7 @@ def count(batch):
 
 
 def cpu_seconds():
-    """Returns the CPU time so far of this program's process group: of its worker processes, too, which it has not waited for."""
+    """Returns the CPU time so far of this program's session: of its worker processes, too, which it has not waited for, and of its daemon."""
     ticks = 0
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -113,7 +162,7 @@ def cpu_seconds():
                 fields = file.read().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(fields[2]) == os.getpgrp():
+        if int(fields[3]) == os.getsid(0):
             ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
 

@@ -23,6 +23,8 @@ TARGETS = {
     "depth16": [("best peer", 4), (BY_CPU, 0), ("AVX2", 0)],
     **{f"views2{of}": [("best peer", 4), (BY_CPU, 0), ("AVX2", 0)] for of in ("", "-512", "-2048")},
     **{f"views10{of}": [("best peer", 3), ("antialiasing peer", 4), (BY_CPU, 0), ("AVX2", 0)] for of in ("", "-512", "-2048")},
+    "mix-512": [("best peer", 4), (BY_CPU, 0), ("AVX2", 0)],
+    "buckets-512": [("best peer", 4), (BY_CPU, 0), ("AVX2", 0)],
     "simclr": [("PyTorch", 20), (BY_CPU, 0), ("AVX2", 0)],
     "steadiness": [("batch sizes", 0.95), ("8 threads", 0.95), ("neighbour", 1)],
     "convert": [("verbatim", 0.25), ("verbatim, no index", 0), ("re-encoding", 1)],

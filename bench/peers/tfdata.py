@@ -38,7 +38,7 @@ def decoded(data, place):
 
 
 def resized(pixels, mirror, dtype=tf.uint8, method="bilinear", to=side):
-    pixels = tf.image.resize(pixels, (to, to), method=method, antialias=antialias and method == "bilinear")
+    pixels = tf.image.resize(pixels, to if isinstance(to, tuple) else (to, to), method=method, antialias=antialias and method == "bilinear")
     if pixels.dtype != dtype:
         pixels = tf.cast(tf.round(pixels) if antialias else pixels, dtype)
     return tf.cond(mirror, lambda: tf.reverse(pixels, [1]), lambda: pixels)
@@ -82,6 +82,22 @@ def load_sample(sample):
     return made
 
 
+def load_mixed(sample):
+    return {"image": load_class(sample["image"], 0)[0], "part": sample["part"]}
+
+
+def load_bucket(sample):
+    """Decodes the part of the image that covers the bucket, and resizes it."""
+    data = tf.io.read_file(sample["image"])
+    rows, columns = tf.unstack(tf.cast(tf.io.extract_jpeg_shape(data)[:2], tf.float32))
+    width, height = tf.unstack(tf.gather(tf.constant(peer.BUCKETS), sample["bucket"]))
+    scale = tf.maximum(tf.cast(width, tf.float32) / columns, tf.cast(height, tf.float32) / rows)
+    whole = tf.cast(tf.stack([rows, columns]), tf.int32)
+    size = tf.minimum(whole, tf.cast(tf.round(tf.cast(tf.stack([height, width]), tf.float32) / scale), tf.int32))
+    corner = tf.cast(tf.random.uniform([2]) * tf.cast(whole - size + 1, tf.float32), tf.int32)
+    return {"image": resized(decoded(data, tf.concat([corner, size], 0)), coin(), to=(height, width)), "bucket": sample["bucket"]}
+
+
 def move_boxes(boxes, kinds, place, mirror):
     y, x, height, width = tf.unstack(place)
     boxes = (boxes - tf.stack([x, y, x, y])) * (side / tf.stack([width, height, width, height]))
@@ -94,6 +110,9 @@ def move_boxes(boxes, kinds, place, mirror):
 
 def columns(folder):
     """Returns tensors of all samples, and what loads one."""
+    if form in peer.ORDERED:
+        (paths, numbers), name = (peer.parts if form == "mix" else peer.bucket_files)(folder), {"mix": "part", "buckets": "bucket"}[form]
+        return {"image": paths, name: numbers}, load_mixed if form == "mix" else load_bucket
     if "views" in config:
         return peer.images({**config, "data": folder}), load_views
     if form not in peer.STRUCTURED:
@@ -105,24 +124,42 @@ def columns(folder):
     return found, load_sample
 
 
+def shuffled(found):
+    data = tf.data.Dataset.from_tensor_slices(found)
+    return data.shuffle(len(data), reshuffle_each_iteration=True).repeat()
+
+
+def mixture(found):
+    parts = [
+        shuffled({name: [value for value, number in zip(column, found["part"]) if number == part] for name, column in found.items()})
+        for part in range(len(peer.SHARES))
+    ]
+    return tf.data.Dataset.sample_from_datasets(parts, [share / sum(peer.SHARES) for share in peer.SHARES])
+
+
+def batched(data):
+    if form == "buckets":
+        return data.group_by_window(lambda sample: tf.cast(sample["bucket"], tf.int64), lambda _, window: window.batch(config["batch"]), config["batch"])
+    batch = data.ragged_batch if peer.is_structured(config) and form == "boxes" else data.batch
+    return batch(config["batch"], drop_remainder=True)
+
+
 def batches(folder):
     options = tf.data.Options()
     options.threading.private_threadpool_size = workers
     options.threading.max_intra_op_parallelism = 1
     options.deterministic = False
     found, load = columns(folder)
-    data = tf.data.Dataset.from_tensor_slices(found)
-    data = data.shuffle(len(data), reshuffle_each_iteration=True).repeat()
-    data = data.map(load, num_parallel_calls=workers)
-    batch = data.ragged_batch if peer.is_structured(config) and form == "boxes" else data.batch
-    data = batch(config["batch"], drop_remainder=True).prefetch(2).with_options(options)
+    data = mixture(found) if form == "mix" else shuffled(found)
+    data = batched(data.map(load, num_parallel_calls=workers)).prefetch(2).with_options(options)
     for values in data:
-        yield list(values) if "views" in config else values if peer.is_structured(config) else values[0]
+        yield list(values) if "views" in config else values if isinstance(values, dict) else values[0]
 
 
 peer.serve(
     peer.checked(batches),
     ("files; decode_jpeg" if "views" in config else "files; decode_and_crop_jpeg") + " (INTEGER_FAST)" + " and antialiased" * antialias + " bilinear resize; "
-    f"map with {workers} parallel calls in a private pool of {workers} threads, not deterministic, prefetch 2",
+    + {"mix": "sample_from_datasets; ", "buckets": "group_by_window; "}.get(form, "")
+    + f"map with {workers} parallel calls in a private pool of {workers} threads, not deterministic, prefetch 2",
     tensorflow=tf.__version__,
 )

@@ -87,6 +87,50 @@ def crop(config, pillow):
     return steps + ([v2.PILToTensor()] if pillow else [])
 
 
+def crop_bytes(config, data):
+    """Decodes a JPEG file in memory, crops and flips it, for loaders that read files by themselves."""
+    image = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode=ImageReadMode.RGB)
+    return v2.Compose(crop(config, False))(image)
+
+
+class Buckets(torch.utils.data.Dataset):
+    """Images of form buckets, each covering its bucket: crops first, which is less work than to resize what the crop leaves out."""
+
+    def __init__(self, config):
+        self.paths, self.buckets = peer.bucket_files(config["data"])
+        self.decoder = decoder(config)
+        pillow = isinstance(self.decoder, PillowDecoder)
+        self.finish = v2.Compose([v2.RandomHorizontalFlip()] + ([v2.PILToTensor()] if pillow else []))
+
+    def __len__(self):
+        return len(self.paths) * peer.EPOCH_REPEAT
+
+    def __getitem__(self, index):
+        index %= len(self.paths)
+        image, (width, height) = self.decoder.image(self.paths[index]), peer.BUCKETS[self.buckets[index]]
+        rows, columns = v2.functional.get_size(image)
+        scale = max(width / columns, height / rows)
+        size = min(rows, round(height / scale)), min(columns, round(width / scale))
+        top, left = (int(torch.randint(whole - part + 1, ())) for whole, part in zip((rows, columns), size))
+        return {"image": self.finish(v2.functional.resized_crop(image, top, left, *size, [height, width], antialias=True))}
+
+
+class BucketBatches(torch.utils.data.Sampler):
+    """Batches of one bucket each, shuffled; what is left of a bucket goes on into its next batch."""
+
+    def __init__(self, buckets, batch, count):
+        self.buckets, self.batch, self.count = buckets, batch, count
+
+    def __iter__(self):
+        waiting = [[] for _ in peer.BUCKETS]
+        for index in torch.randperm(self.count).tolist():
+            own = waiting[self.buckets[index % len(self.buckets)]]
+            own.append(index)
+            if len(own) == self.batch:
+                yield own[:]
+                own.clear()
+
+
 class Views(torch.utils.data.Dataset):
     """Samples of several crops of one image, as DINO makes them: decodes once. config: data, form, variant, views and simclr."""
 
@@ -170,8 +214,24 @@ def split_rows(batch):
     return {name: list(value[0].split(value[1])) if isinstance(value, tuple) else value for name, value in batch.items()}
 
 
+def bucket_batches(config):
+    dataset = Buckets(config)
+    loader = torch.utils.data.DataLoader(
+        dataset,
+        batch_sampler=BucketBatches(dataset.buckets, config["batch"], len(dataset)),
+        num_workers=config["workers"],
+        persistent_workers=True,
+        prefetch_factor=2,
+    )
+    while True:
+        yield from loader
+
+
 def batches(config, **more):
     """Yields (images [n][3][side][side] of bytes, labels [n]) without end, or dictionaries of structured samples."""
+    if config.get("form") == "buckets":
+        yield from bucket_batches(config)
+        return
     structured = "form" in config and peer.is_structured(config)
     if structured:
         more["collate_fn"] = collate

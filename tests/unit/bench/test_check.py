@@ -96,5 +96,54 @@ class Check(unittest.TestCase):
             check.judge(made, SIZE, SIDE)
 
 
+def mixed(part_of=lambda i: i % 4 // 3):
+    """Batches of form mix; sample i is of dataset part_of(i)."""
+    numbers = numpy.array([part_of(i) for i in range(400)]).reshape(4, 100)
+    return [{"image": numpy.zeros((100, 3, 8, 8), "u1"), "part": row} for row in numbers]
+
+
+def bucketed(wider=1.2, corner=lambda i: i / 7, mirrored=lambda i: i % 2, sizes=((64, 64), (80, 48))):
+    """Batches of form buckets. A picture is `wider` than its bucket; corner() says where image i begins in what is beyond, from 0 to 1."""
+    batches = []
+    for width, height in sizes:
+        whole, _, _, _ = check.picture(1, round(width * wider), height)
+        lefts = [round(corner(i) * (whole.shape[1] - width)) for i in range(SIZE)]
+        cuts = [whole[:, left : left + width] for left in lefts]
+        batches.append({"image": numpy.stack([image[:, ::-1] if mirrored(i) else image for i, image in enumerate(cuts)])})
+    return batches
+
+
+class Orders(unittest.TestCase):
+    def setUp(self):
+        self.buckets = check.peer.BUCKETS
+        check.peer.BUCKETS = ((64, 64), (80, 48))
+
+    def tearDown(self):
+        check.peer.BUCKETS = self.buckets
+
+    def test_mix(self):
+        check.judge_mix(mixed(), 100, 8)
+        for batches, text in (
+            (mixed(lambda i: i % 2), "part 0: 0.500 of the samples, not 0.750"),
+            (mixed(lambda i: i // 300), "part: a batch is of one dataset"),
+            ([{**batch, "image": batch["image"][1:]} for batch in mixed()], "image: shape"),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                check.judge_mix(batches, 100, 8)
+
+    def test_buckets(self):
+        check.judge_buckets(bucketed(), SIZE)
+        for batches, text in (
+            (bucketed(sizes=((64, 60), (80, 48))), "image: 64 x 60 is no bucket"),
+            (bucketed(sizes=((64, 64),)), "all batches have the shape"),
+            (bucketed(corner=lambda i: 0.5), "crops are not random"),
+            (bucketed(mirrored=lambda i: False), "none is mirrored"),
+            ([{"image": batch["image"][:, ::2].repeat(2, 1)[:, 8:-8].repeat(2, 1)[:, : batch["image"].shape[1]]} for batch in bucketed()],
+             "does not cover its bucket as little as possible"),
+        ):  # fmt: skip
+            with self.assertRaisesRegex(ValueError, text):
+                check.judge_buckets(batches, SIZE)
+
+
 if __name__ == "__main__":
     unittest.main()
