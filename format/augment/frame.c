@@ -4,6 +4,7 @@
 #include "format/augment/apply/raster_resampler.h"
 #include "format/augment/apply/stage.h"
 #include "format/augment/apply/widen.h"
+#include "format/augment/frame_raster.h"
 #include "format/base/system/ticks.h"
 
 #include <errno.h>
@@ -35,6 +36,8 @@ int pipeline_check_frame(const struct pipeline *pipeline, bool coordinates,
 
 bool pipeline_drops_boxes(const struct pipeline *pipeline, uint32_t value)
 {
+	if (pipeline_mosaic_step(pipeline))
+		return true;
 	for (unsigned i = 0; i < pipeline->transform_count; i++) {
 		const struct transform *transform = &pipeline->transforms[i];
 
@@ -81,7 +84,8 @@ static int frame_geometry(const struct pipeline *pipeline, const struct pipeline
 	struct pipeline_shape shape;
 	const struct geometry_subject subject = {.boxes = &scratch->boxes,
 						 .shared_seed = scratch->shared_seed,
-						 .bucket = scratch->bucket};
+						 .bucket = scratch->bucket,
+						 .tile = scratch->tile};
 	int r = geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,
 			      &subject, geometry, &reason);
 
@@ -147,14 +151,35 @@ static int finish_raster(struct raster_resampler *resampler, const struct geomet
 	return r;
 }
 
-static int run_raster(struct pipeline_scratch *scratch, const struct geometry *geometry,
-		      const struct packimg_sample *sample, const struct frame_raster *form,
-		      void *output, struct packimg_error *error)
+/* Provides the region of a raster. */
+static int get_raster(struct pipeline_scratch *scratch, const struct packimg_sample *sample,
+		      const struct frame_raster *form, const struct packimg_region *region,
+		      const struct packimg_raster *whole, struct packimg_raster *ret_raster,
+		      struct packimg_error *error)
+{
+	uint64_t start = ticks_now();
+
+	if (whole) {
+		*ret_raster = *whole;
+		ret_raster->data +=
+			(ptrdiff_t)region->y * whole->step_y + (ptrdiff_t)region->x * whole->step_x;
+		ret_raster->width = region->width;
+		ret_raster->height = region->height;
+		return 0;
+	}
+	int r = packimg_decode_raster(scratch->decoder, sample, region, ret_raster, error);
+
+	scratch->times.decode += ticks_since(start);
+	return r == 0 ? check_raster(sample, form, ret_raster, error) : r;
+}
+
+int raster_run(struct pipeline_scratch *scratch, const struct geometry *geometry,
+	       const struct packimg_sample *sample, const struct frame_raster *form,
+	       const struct packimg_raster *whole, void *output, struct packimg_error *error)
 {
 	struct packimg_raster raster = {.element = form->element, .channels = form->channels};
 	struct raster_resampler *resampler = &scratch->resampler;
 	struct packimg_region region;
-	uint64_t start = ticks_now();
 	int r = raster_resampler_begin(resampler, geometry, form->width, form->height, form->filter,
 				       &region);
 
@@ -166,10 +191,7 @@ static int run_raster(struct pipeline_scratch *scratch, const struct geometry *g
 			RASTER_RESAMPLER_PIXELS_MAX);
 
 	if (r == 0 && region.width > 0) {
-		r = packimg_decode_raster(scratch->decoder, sample, &region, &raster, error);
-		scratch->times.decode += ticks_since(start);
-		if (r == 0)
-			r = check_raster(sample, form, &raster, error);
+		r = get_raster(scratch, sample, form, &region, whole, &raster, error);
 		if (r < 0)
 			return r;
 	}
@@ -178,25 +200,40 @@ static int run_raster(struct pipeline_scratch *scratch, const struct geometry *g
 	return r < 0 ? sample_explain(error, r, sample, "has no memory for its mask") : 0;
 }
 
+int raster_check_size(const struct packimg_sample *raster, const struct frame_raster *form,
+		      struct packimg_error *error)
+{
+	if (raster->width == form->width && raster->height == form->height)
+		return 0;
+	return sample_explain(error, -EBADMSG, raster,
+			      "has a mask or raster of %u x %u pixels, but an image of %u x "
+			      "%u",
+			      raster->width, raster->height, form->width, form->height);
+}
+
 int pipeline_apply_raster(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
 			  const struct packimg_sample *raster, const struct frame_raster *form,
 			  uint64_t seed, uint64_t epoch, void *output, struct pipeline_times *times,
 			  struct packimg_error *error)
 {
+	return raster_finish(pipeline, scratch, raster, form, NULL, seed, epoch, output, times,
+			     error);
+}
+
+int raster_finish(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+		  const struct packimg_sample *sample, const struct frame_raster *form,
+		  const struct packimg_raster *whole, uint64_t seed, uint64_t epoch, void *output,
+		  struct pipeline_times *times, struct packimg_error *error)
+{
 	uint64_t start = ticks_now();
 	struct geometry geometry;
 
 	scratch->times = (struct pipeline_times){0};
-	if (raster->width != form->width || raster->height != form->height)
-		return sample_explain(
-			error, -EBADMSG, raster,
-			"has a mask or raster of %u x %u pixels, but an image of %u x "
-			"%u",
-			raster->width, raster->height, form->width, form->height);
-	int r = frame_geometry(pipeline, scratch, raster, seed, epoch, &geometry, error);
-
+	int r = raster_check_size(sample, form, error);
 	if (r == 0)
-		r = run_raster(scratch, &geometry, raster, form, output, error);
+		r = frame_geometry(pipeline, scratch, sample, seed, epoch, &geometry, error);
+	if (r == 0)
+		r = raster_run(scratch, &geometry, sample, form, whole, output, error);
 	if (times) {
 		times->decode += scratch->times.decode;
 		times->resize += ticks_since(start) - scratch->times.decode;

@@ -317,8 +317,8 @@ uint32_t pipeline_batched_decode(const struct pipeline *pipeline, struct pipelin
 						 .bucket = scratch->bucket};
 	uint32_t gain = 0, taken = 0;
 
-	/* The boxes that choose the part to decode are not known yet. */
-	if (count > 0 && pipeline_iou_crop(pipeline))
+	/* The boxes or samples that choose the part to decode are not known yet. */
+	if (count > 0 && (pipeline_iou_crop(pipeline) || pipeline_mosaic_step(pipeline)))
 		count = 0;
 	for (uint32_t i = 0; i < count && gain < PACKIMG_AHEAD_MAX; i++)
 		if (packimg_sample_unindexed(&samples[i]))

@@ -23,6 +23,8 @@
  * them; to sets the elements of images without, of masks and rasters with names; steps for boxes,
  * and random_iou_crop, which chooses by boxes, may have them.
  *
+ * mosaic comes first, and joins samples that the caller gives it: mosaic.h.
+ *
  * mixup, cutmix and targets act on batches of finished samples, and come last.
  *
  * normalize, to, layout and channels set the format of the finished sample. They come after the
@@ -141,8 +143,9 @@ struct pipeline;
  */
 int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error);
 /*
- * Like pipeline_parse(), which refuses views and steps for batches: for callers that make a sample
- * of each of pipeline_view(), and do what pipeline_batch() says. Functions that make a sample, or
+ * Like pipeline_parse(), which refuses views, mosaic and steps for batches: for callers that make a
+ * sample of each of pipeline_view(), join samples if pipeline_joins() (mosaic.h), and do what
+ * pipeline_batch() says. Functions that make a sample, or
  * say what it is like, take the pipeline of a view; the others act on all views.
  */
 int pipeline_parse_views(const char *text, struct pipeline **ret_pipeline,

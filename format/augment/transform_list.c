@@ -67,7 +67,7 @@ static void write_default(const struct parameter *parameter, char text[TRANSFORM
 			used += snprintf(text + used, (size_t)(TRANSFORM_DEFAULT_MAX - used),
 					 "%s%.5g", i ? ":" : "", otherwise[i]);
 	} else if (parameter->type == VALUE_RANGE || parameter->type == VALUE_PAIR ||
-		   otherwise[1]) {
+		   (parameter->type != VALUE_COLOUR && otherwise[1])) {
 		snprintf(text, TRANSFORM_DEFAULT_MAX, "%.5g:%.5g", otherwise[0], otherwise[1]);
 	} else {
 		snprintf(text, TRANSFORM_DEFAULT_MAX, "%.5g", otherwise[0]);

@@ -28,6 +28,7 @@ enum random_purpose {
 	/* the order of a class or bucket; epoch is the pass, sample its number */
 	RANDOM_MEMBERS = 15,
 	RANDOM_BUCKETS = 16, /* the order of the batches of all buckets */
+	RANDOM_MOSAIC = 17,  /* which samples are joined, and where */
 };
 
 struct random_stream {

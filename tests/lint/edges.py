@@ -27,7 +27,7 @@ TABLE = {
     # augment, on top of libpackimg. transform.h is its public header; resize.h: the resizer alone; claim.h: number of samples per claim;
     # deferred.h: the part of a pipeline that the client executes; deferrable.h: the transforms that the client can execute
     "format/augment": "format/packimg.h format/augment/apply format/augment/grammar format/augment/kernels",
-    "format/augment/apply": "format/packimg.h format/augment/deferred.h format/augment/frame.h format/augment/grammar format/augment/kernels format/augment/resize",
+    "format/augment/apply": "format/packimg.h format/augment/deferred.h format/augment/frame.h format/augment/mosaic.h format/augment/grammar format/augment/kernels format/augment/resize",
     "format/augment/grammar": "format/augment/pipeline.h format/augment/kernels",
     "format/augment/kernels": "format/augment/colour.h format/augment/pipeline.h",
     "format/augment/resize": "format/packimg.h format/augment/resize.h format/augment/kernels/vectors.h "
@@ -43,7 +43,7 @@ TABLE = {
     # order: which samples a feed delivers, in which order
     "loaderd/order": "format/packimg.h format/hints.h",
     "loaderd/io": "format/packimg.h format/join.h loaderd/crash_marker.h loaderd/order",
-    "loaderd/batch": "format/join.h proto/ring.h proto/stage.h format/augment/pipeline.h format/augment/mix_images.h format/augment/frame.h format/augment/claim.h loaderd/crash_marker.h "
+    "loaderd/batch": "format/join.h proto/ring.h proto/stage.h format/augment/pipeline.h format/augment/mix_images.h format/augment/frame.h format/augment/mosaic.h format/augment/claim.h loaderd/crash_marker.h "
                      "loaderd/io loaderd/order",
     "loaderd/pool": "loaderd/batch loaderd/io loaderd/crash_marker.h loaderd/cpus.h",
     "loaderd": "proto loaderd/supervisor/supervisor.h loaderd/worker/worker.h",

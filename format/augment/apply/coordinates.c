@@ -201,6 +201,17 @@ static void box_step(const struct geometry *geometry, const struct geometry_step
 	}
 }
 
+static float box_area(const struct box *box)
+{
+	return (box->high.x - box->low.x) * (box->high.y - box->low.y);
+}
+
+/* Returns false if a crop shows too little of a box. All comparisons are false for NaN. */
+static bool area_stays(const struct geometry_step *step, float before, float after)
+{
+	return !step->by_area || (after > 0 && after >= step->min_visibility * before);
+}
+
 /* Size of the frame before and after all steps, to scale normalized coordinates; else all 1. */
 struct frame {
 	float width, height, out_width, out_height;
@@ -235,7 +246,10 @@ static bool box_move(const struct geometry *geometry, const struct frame *frame,
 			stays = stays && box_is_sane(step, &box);
 			continue;
 		}
+		float area = box_area(&box);
+
 		box_step(geometry, step, &box);
+		stays = stays && area_stays(step, area, box_area(&box));
 		changes = true;
 	}
 	*ret_box = box;
@@ -310,7 +324,10 @@ static bool rotated_box_apply(const struct geometry *geometry, const struct fram
 			stays = stays && rotated_box_is_sane(step, &box);
 			continue;
 		}
+		double area = box.width * box.height;
+
 		rotated_box_step(geometry, step, &box);
+		stays = stays && area_stays(step, (float)area, (float)(box.width * box.height));
 		changes = true;
 	}
 	/* A box that does not move keeps its bytes. */

@@ -61,6 +61,10 @@ int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error)
 		return pipeline_fail(error, -EINVAL, -1,
 				     "views leave nothing to the client: write a pipeline without "
 				     "them");
+	if (pipeline_mosaic_step(pipeline))
+		return pipeline_fail(error, -EINVAL, pipeline->transforms[0].position,
+				     "mosaic joins samples in the daemon, and its pipelines leave "
+				     "nothing to the client: ask for finished samples");
 	for (unsigned i = 0; i < pipeline->transform_count; i++)
 		if (pipeline->transforms[i].kind == TRANSFORM_BUCKET_RESIZE)
 			return pipeline_fail(error, -EINVAL, pipeline->transforms[i].position,

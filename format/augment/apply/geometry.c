@@ -2,6 +2,7 @@
 #include "format/augment/apply/coordinates.h"
 #include "format/augment/apply/iou_crop.h"
 #include "format/augment/grammar/draw.h"
+#include "format/augment/mosaic.h"
 #include "format/base/portable_math.h"
 #include "format/base/random.h"
 
@@ -393,6 +394,38 @@ static int geometry_bucket_resize(struct geometry *geometry, const struct transf
 	return 0;
 }
 
+static void geometry_tile(struct geometry *geometry, const struct transform *transform,
+			  const struct mosaic_tile *tile)
+{
+	geometry_resize(geometry, tile->whole_width, tile->whole_height, transform);
+	geometry_crop(geometry, tile->from_x, tile->from_y, tile->width, tile->height);
+	struct geometry_step *step = &geometry->steps[geometry->step_count - 1];
+
+	step->by_area = true;
+	step->min_visibility = (float)transform->min_visibility;
+}
+
+/* Of one of the joined samples: its place. The joined picture stays as it is. */
+static int geometry_mosaic(struct geometry *geometry, const struct transform *transform,
+			   struct geometry_draws *draws, struct pipeline_error *error)
+{
+	const struct transform_size *size = transform_size_at(transform, draws->epoch);
+	const struct geometry_stage *stage = geometry_last(geometry);
+	const struct mosaic_tile *tile = draws->subject.tile;
+
+	if (!tile && (stage->x.count != size->width || stage->y.count != size->height))
+		return pipeline_fail(error, -EINVAL, transform->position,
+				     "mosaic has not been given the samples that it joins");
+	if (!tile)
+		return 0;
+	const uint32_t border[4] = {tile->x, tile->y, size->width - tile->x - tile->width,
+				    size->height - tile->y - tile->height};
+
+	geometry_tile(geometry, transform, tile);
+	geometry_pad(geometry, border, transform->fill);
+	return 0;
+}
+
 /* Pads with zeros if the image is smaller, as torchvision does. */
 static int geometry_center_crop(struct geometry *geometry, const struct transform *transform,
 				struct geometry_draws *draws, struct pipeline_error *error)
@@ -578,6 +611,22 @@ static void draws_begin(struct geometry_draws *draws, const struct pipeline *pip
 	named_init(&draws->named, pipeline, draws->subject.value, seed, draws->epoch, sample);
 }
 
+static void geometry_begin(struct geometry *geometry, uint32_t width, uint32_t height)
+{
+	geometry->stage_count = 0;
+	geometry->effects.count = 0;
+	geometry->erasure_count = 0;
+	geometry->step_count = 0;
+	geometry_push(geometry, width, height);
+}
+
+void geometry_make_tile(const struct pipeline *pipeline, uint32_t width, uint32_t height,
+			const struct mosaic_tile *tile, struct geometry *geometry)
+{
+	geometry_begin(geometry, width, height);
+	geometry_tile(geometry, pipeline_mosaic_step(pipeline), tile);
+}
+
 int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t height, uint64_t seed,
 		  uint64_t epoch, uint64_t sample, const struct geometry_subject *subject,
 		  struct geometry *geometry, struct pipeline_error *error)
@@ -589,11 +638,7 @@ int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t heig
 		draws.subject = *subject;
 	draws_begin(&draws, pipeline,
 		    pipeline->shared_transforms ? draws.subject.shared_seed : seed, sample);
-	geometry->stage_count = 0;
-	geometry->effects.count = 0;
-	geometry->erasure_count = 0;
-	geometry->step_count = 0;
-	geometry_push(geometry, width, height);
+	geometry_begin(geometry, width, height);
 	for (unsigned i = 0; i < pipeline->transform_count; i++) {
 		if (pipeline->defers && i == pipeline->delivered_transforms)
 			geometry_cut(geometry);

@@ -55,17 +55,21 @@ struct geometry_step {
 	enum geometry_step_kind kind;
 	uint32_t from_width, from_height; /* before the step */
 	uint32_t width, height;           /* after it */
-	uint32_t x, y;            /* crop: its corner; pad: pixels on the left and above; else 0 */
-	bool reflect;             /* pad: shows the picture mirrored at its border */
-	bool by_centre;           /* crop: empties boxes whose centre it does not show */
+	uint32_t x, y;  /* crop: its corner; pad: pixels on the left and above; else 0 */
+	bool reflect;   /* pad: shows the picture mirrored at its border */
+	bool by_centre; /* crop: empties boxes whose centre it does not show */
+	/* crop: drops boxes of which it shows nothing, or less than a fraction of the area */
+	bool by_area;
+	float min_visibility;
 	unsigned effect;          /* warp: its number in geometry.effects; else 0 */
 	float min_size, min_area; /* sanitize: pixels, and pixels of area; else 0 */
 	uint32_t values;          /* clamp, sanitize: bits of the named values; 0 for all */
 };
 
-enum { GEOMETRY_STEPS_MAX = 2 * PIPELINE_TRANSFORMS_MAX };
+enum { GEOMETRY_STEPS_MAX = 2 * PIPELINE_TRANSFORMS_MAX + 1 };
 
 struct frame_boxes; /* frame.h */
+struct mosaic_tile; /* mosaic.h */
 
 /* Of what sample, and of which of its images, the geometry is; NULL for neither. */
 struct geometry_subject {
@@ -73,6 +77,8 @@ struct geometry_subject {
 	uint32_t value;                  /* the image's bit among pipeline_values(), or 0 */
 	uint64_t shared_seed;            /* of a view: pipeline_scratch_shared_seed() */
 	struct pipeline_size bucket;     /* pipeline_scratch_bucket() */
+	/* The sample's place in a mosaic; NULL for the joined picture, which mosaic leaves. */
+	const struct mosaic_tile *tile;
 };
 
 struct geometry {
@@ -83,7 +89,8 @@ struct geometry {
 	/* Rectangles to erase in the finished sample, in order. */
 	struct erase erasures[PIPELINE_TRANSFORMS_MAX];
 	unsigned erasure_count;
-	/* At most two for each transform. None for policies, whose warps may be parts of a mix. */
+	/* At most two for each transform, three for mosaic. None for policies, whose warps may be
+	 * parts of a mix. */
 	struct geometry_step steps[GEOMETRY_STEPS_MAX];
 	unsigned step_count;
 };
@@ -97,6 +104,13 @@ struct geometry {
 int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t height, uint64_t seed,
 		  uint64_t epoch, uint64_t sample, const struct geometry_subject *subject,
 		  struct geometry *geometry, struct pipeline_error *error);
+
+/*
+ * Computes the geometry of what a mosaic shows of a sample of width x height pixels, without what
+ * is around it and the steps that follow.
+ */
+void geometry_make_tile(const struct pipeline *pipeline, uint32_t width, uint32_t height,
+			const struct mosaic_tile *tile, struct geometry *geometry);
 
 /* Returns true if the axis only copies pixels. */
 bool geometry_axis_copies(const struct geometry_axis *axis);

@@ -225,7 +225,7 @@ static int stage_copy_rows(const struct converter_kernels *kernels,
 
 	if (upright && !source->ring && canvas->bytes && canvas->channels == 3 &&
 	    canvas->content_width == canvas->width && canvas->content_height == canvas->height &&
-	    source->stride == row_size) {
+	    source->stride == row_size && canvas->stride == row_size) {
 		if (canvas->data)
 			memcpy(canvas->data, source->data, canvas->height * row_size);
 		else

@@ -25,6 +25,7 @@ struct pipeline_scratch {
 	struct frame_boxes boxes;          /* of the sample that is made: random_iou_crop */
 	uint64_t shared_seed;              /* of the views that are made */
 	struct pipeline_size bucket;       /* of the sample that is made; 0 x 0 for the largest */
+	const struct mosaic_tile *tile;    /* whose values are moved, or NULL: mosaic.h */
 	struct shared_pictures shared;     /* from which the views are made */
 	struct pipeline_times times;       /* for the current sample; resize is computed last */
 	struct deferred deferred;          /* deferred transforms of the sample made last */

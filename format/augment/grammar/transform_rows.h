@@ -70,6 +70,16 @@
 	  size_given, geometry_bucket_resize, NULL,                                                \
 	  {"crop", VALUE_WORD, .words = "center|random", INTO(crop_random)},                       \
 	  PARAM_CHROMA, PARAM_FILTER)                                                              \
+	X(MOSAIC, STAYS, "mosaic",                                                                 \
+	  "Joins the sample and three others at a random point of a picture of size, with "        \
+	  "probability p, or shows it alone in the middle; each is resized to fit size, times a "  \
+	  "factor drawn from scale.",                                                              \
+	  size_given, geometry_mosaic, NULL,                                                       \
+	  PARAM_SIZE, PARAM_P(1),                                                                  \
+	  {"scale", VALUE_RANGE, 0.1, 2, .otherwise = {0.5, 1.5}, INTO(scale)},                    \
+	  {"min_visibility", VALUE_NUMBER, 0, 1, .otherwise = {0.1}, INTO(min_visibility)},        \
+	  {"fill", VALUE_COLOUR, 0, 255, .otherwise = {114, 114, 114}, INTO(fill)},                \
+	  PARAM_CHROMA, PARAM_FILTER)                                                              \
 	X(CENTER_CROP, STAYS, "center_crop",                                                       \
 	  "Crops the middle; black around it if the image is smaller.",                            \
 	  size_given, geometry_center_crop, NULL, PARAM_SIZE)                                      \

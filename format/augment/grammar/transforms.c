@@ -17,6 +17,14 @@ const struct transform *pipeline_iou_crop(const struct pipeline *pipeline)
 	return NULL;
 }
 
+const struct transform *pipeline_mosaic_step(const struct pipeline *pipeline)
+{
+	bool first =
+		pipeline->transform_count > 0 && pipeline->transforms[0].kind == TRANSFORM_MOSAIC;
+
+	return first ? &pipeline->transforms[0] : NULL;
+}
+
 const struct transform_size *transform_size_at(const struct transform *transform, uint64_t epoch)
 {
 	unsigned i = transform->size_count;
@@ -237,6 +245,37 @@ static int check_bucket_resize(const struct pipeline *pipeline, struct pipeline_
 	return 0;
 }
 
+/* A mosaic is made before everything else, of whole samples and their boxes. */
+static int check_mosaic(const struct pipeline *pipeline, struct pipeline_error *error)
+{
+	const struct transform *mosaic = pipeline_mosaic_step(pipeline);
+
+	for (unsigned i = 1; i < pipeline->transform_count; i++) {
+		const struct transform *step = &pipeline->transforms[i];
+
+		if (step->kind == TRANSFORM_MOSAIC)
+			return pipeline_fail(error, -EINVAL, step->position,
+					     mosaic ? "mosaic is given twice"
+						    : "mosaic joins samples as they are stored: "
+						      "put it before all other steps");
+		if (mosaic &&
+		    (step->kind == TRANSFORM_IOU_CROP || step->kind == TRANSFORM_BUCKET_RESIZE))
+			return pipeline_fail(error, -EINVAL, step->position,
+					     "%s chooses by the boxes or the shape of one sample, "
+					     "and mosaic joins four: leave one of them out",
+					     transform_name(step->kind));
+	}
+	if (mosaic && pipeline->view_name[0])
+		return pipeline_fail(error, -EINVAL, mosaic->position,
+				     "mosaic is for pipelines that make one image of each sample: "
+				     "leave it or the views out");
+	if (mosaic && pipeline_mixes(pipeline))
+		return pipeline_fail(error, -EINVAL, pipeline->batch.position,
+				     "mixup and cutmix blend images of two samples, and mosaic "
+				     "joins four: leave one of them out");
+	return 0;
+}
+
 /* Checks that a sample of known or unknown size can pass, and completes what parsing set. */
 static int finish_parsing(struct pipeline *pipeline, struct pipeline_error *error)
 {
@@ -246,6 +285,8 @@ static int finish_parsing(struct pipeline *pipeline, struct pipeline_error *erro
 		r = finish_parsing(pipeline->views[i], error);
 	if (r == 0 && pipeline->view_count == 0)
 		r = check_bucket_resize(pipeline, error);
+	if (r == 0 && pipeline->view_count == 0)
+		r = check_mosaic(pipeline, error);
 	if (r == 0 && pipeline->view_count == 0)
 		r = check_epochs(pipeline, pipeline->transform_count, 0, 0, &known, error);
 	pipeline->delivered_transforms = pipeline->transform_count;
@@ -286,6 +327,10 @@ static int check_single(const struct pipeline *pipeline, struct pipeline_error *
 		return pipeline_fail(error, -EINVAL, pipeline->batch.position,
 				     "pictures of single samples are made here, and mixup, cutmix "
 				     "and targets are for batches: leave them out");
+	if (pipeline_mosaic_step(pipeline))
+		return pipeline_fail(error, -EINVAL, pipeline->transforms[0].position,
+				     "pictures of single samples are made here, and mosaic joins "
+				     "four: put resize or random_resized_crop in its place");
 	return 0;
 }
 

@@ -100,7 +100,7 @@ struct transform {
 	bool chroma_fast; /* resizing transforms: resize planes before colour conversion */
 	bool bicubic;     /* resizing transforms: use Pillow's bicubic filter */
 	bool crop_random; /* bucket_resize: crop a random part */
-	/* Fraction of the image area; random_zoom_out and random_iou_crop: factor of its sides. */
+	/* Fraction of the image area; random_zoom_out, random_iou_crop, mosaic: factor of sides. */
 	double scale[2];
 	double ratio[2];     /* aspect ratio, width : height */
 	double ratio_log[2]; /* natural logarithm of ratio */
@@ -115,6 +115,7 @@ struct transform {
 	uint8_t filter;                      /* filter: enum pipeline_filter */
 	unsigned element;                    /* to, of single values: enum schema_element */
 	double min_size, min_area;           /* sanitize_boxes: pixels, and pixels of area */
+	double min_visibility;               /* mosaic: fraction of a box's area */
 	struct transform_list overlaps;      /* random_iou_crop: least intersections over unions */
 	unsigned trials;                     /* random_iou_crop: windows drawn for each of them */
 	double jitter[TRANSFORM_JITTERS][2]; /* LOW and HIGH */
@@ -174,6 +175,8 @@ unsigned pipeline_view_copies(const struct pipeline *pipeline);
 bool transform_is_of_boxes(enum transform_kind kind);
 /* Returns the pipeline's random_iou_crop, of which there is at most one, or NULL. */
 const struct transform *pipeline_iou_crop(const struct pipeline *pipeline);
+/* Returns the pipeline's mosaic, which is its first step, or NULL. */
+const struct transform *pipeline_mosaic_step(const struct pipeline *pipeline);
 /* Returns the name of a kind in a pipeline. */
 const char *transform_name(enum transform_kind kind);
 

@@ -117,6 +117,44 @@ int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample 
 				    ret_pixels, error);
 }
 
+size_t packimg_element_size(enum packimg_element element)
+{
+	switch (element) {
+	case PACKIMG_ELEMENT_U8:
+		return 1;
+	case PACKIMG_ELEMENT_U16:
+	case PACKIMG_ELEMENT_I16:
+		return 2;
+	default:
+		return 4;
+	}
+}
+
+int packimg_decode_raster(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+			  const struct packimg_region *region, struct packimg_raster *ret_raster,
+			  struct packimg_error *error)
+{
+	const size_t stride = (size_t)sample->width * sample->channels;
+
+	fake_decoder.region = *region;
+	fake_decoder.calls++;
+	if (fake_decoder.fail < 0)
+		return fake_decoder.fail;
+	if (region->x + region->width > sample->width ||
+	    region->y + region->height > sample->height)
+		return -EINVAL;
+	*ret_raster = (struct packimg_raster){
+		.data = sample->data + region->y * stride + (size_t)region->x * sample->channels,
+		.step_x = sample->channels,
+		.step_y = (ptrdiff_t)stride,
+		.width = region->width,
+		.height = region->height,
+		.channels = sample->channels,
+		.element = PACKIMG_ELEMENT_U8,
+	};
+	return 0;
+}
+
 int packimg_decode_keep(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 			const struct packimg_region *region)
 {

@@ -1,8 +1,8 @@
 /*
- * Replaces libpackimg's decoder for raw RGB samples. Makes use of all freedom that the interface
- * allows: returns additional pixels around the region (garbage that must not affect any result),
- * and half scale with the resulting fractional offset. The state is global, so use it on one thread
- * only.
+ * Replaces libpackimg's decoder for raw RGB samples, and raw samples as masks of bytes. Makes use
+ * of all freedom that the interface allows: returns additional pixels around the region (garbage
+ * that must not affect any result), and half scale with the resulting fractional offset. The state
+ * is global, so use it on one thread only.
  */
 #pragma once
 
