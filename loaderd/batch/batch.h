@@ -87,8 +87,9 @@ struct batcher_thread {
 	 * stored bytes of one further image.
 	 */
 	struct io_buffer sample_bytes, value_bytes, image_bytes;
-	struct io_buffer box_bytes;  /* the sample's boxes, of which the pipeline may drop some */
-	struct io_buffer crop_bytes; /* the sample's boxes by which the pipeline chooses a crop */
+	struct io_buffer box_bytes;    /* the sample's boxes, of which the pipeline may drop some */
+	struct io_buffer crop_bytes;   /* the sample's boxes by which the pipeline chooses a crop */
+	struct io_buffer joined_bytes; /* pictures of a mosaic: joining.h */
 	/* Samples copied by sample_batched_decode(): kept_count units from kept_unit on. */
 	struct io_buffer kept_bytes[PACKIMG_AHEAD_MAX];
 	struct packimg_sample kept[PACKIMG_AHEAD_MAX];

@@ -3,6 +3,8 @@
 #include "format/base/random.h"
 #include "format/base/system/ticks.h"
 #include "format/join.h"
+#include "loaderd/batch/counters.h"
+#include "loaderd/batch/joining.h"
 #include "loaderd/batch/mixing.h"
 #include "loaderd/crash_marker.h"
 #include "loaderd/order/sampler.h"
@@ -26,6 +28,14 @@ static uint64_t shared_seed(const struct batcher *batcher, uint32_t copy)
 	return order_copy_seed(batcher->options.order.seed, UINT32_MAX - copy);
 }
 
+/* Returns a sample that the feed may deliver in place of, or beside, another, by random bits. */
+static uint64_t other_sample(const struct batcher *batcher, uint64_t index, uint64_t bits)
+{
+	const struct sampler *sampler = batcher->options.order.sampler;
+	return sampler ? sampler_other(sampler, index, bits)
+		       : bits % batcher->options.dataset->count;
+}
+
 /* Decodes what several views need of a sample. Without views, forgets those of other samples. */
 static void share_decode(struct batcher *batcher, struct batcher_thread *thread,
 			 struct batcher_work *work, const struct packimg_sample *sample,
@@ -47,30 +57,76 @@ struct sample_bytes {
 	uint64_t unit;                     /* as for io_get_image() */
 };
 
-/* Runs inside the guard. */
-static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
-			struct batcher_work *work, uint32_t i, uint64_t index,
-			const struct sample_bytes *bytes, struct sample_times *times,
-			struct packimg_error *error)
+/* What is made in a guard of its own. */
+struct sample_part {
+	uint64_t index; /* of the stored sample */
+	const struct sample_bytes *bytes;
+	struct value_join *join; /* of which it is a part; NULL for a whole sample */
+	uint32_t number;         /* of the sample in its mosaic */
+	bool finish;             /* the last part, for which nothing more is read */
+};
+
+static int find_stored(struct batcher *batcher, const struct sample_part *part,
+		       struct sample_times *times, struct packimg_sample *ret_sample,
+		       struct packimg_error *error)
 {
 	struct dataset *dataset = batcher->options.dataset;
-	uint32_t copy = order_slice_at(&work->slice, i).copy;
+	const struct sample_bytes *bytes = part->bytes;
 	struct packimg_sample sample;
 	uint64_t start = ticks_now();
-	int r = bytes->read ? dataset_known(dataset, index, error)
-			    : dataset_sample(dataset, index, true, &sample, error);
+	if (part->finish) {
+		*ret_sample = part->join->first;
+		return 0;
+	}
+	int r = bytes->read ? dataset_known(dataset, part->index, error)
+			    : dataset_sample(dataset, part->index, true, &sample, error);
 	if (r == 0 && bytes->read) {
 		sample = *bytes->read;
 		r = dataset_verify(dataset, &sample, error);
 	}
 	times->read += ticks_since(start);
+	if (r == 0)
+		*ret_sample = sample;
+	return r;
+}
+
+/* Adds a sample to a mosaic, or finishes the mosaic. origin: of that sample, or of sample 0. */
+static int make_joined(struct batcher *batcher, struct batcher_work *work, uint32_t i,
+		       const struct sample_part *part, struct value_origin *origin, uint8_t *flags,
+		       struct packimg_error *error)
+{
+	const struct value_table *values = &batcher->options.values;
+	const struct ring_geometry *layout = &batcher->ring.layout;
+	if (part->finish) {
+		origin->join = part->join;
+		return joining_finish(values, origin, layout, work->slot, i, flags, error);
+	}
+	uint8_t first_flags = part->join->flags;
+	int r = joining_add(values, part->number, origin, layout, work->slot, i, part->join, error);
+	if (part->number == 0)
+		part->join->first = *origin->sample;
+	else
+		part->join->flags = first_flags;
+	return r;
+}
+
+/* Runs inside the guard. */
+static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
+			struct batcher_work *work, uint32_t i, const struct sample_part *part,
+			struct sample_times *times, struct packimg_error *error)
+{
+	struct dataset *dataset = batcher->options.dataset;
+	uint32_t copy = order_slice_at(&work->slice, i).copy;
+	struct packimg_sample sample;
+	int r = find_stored(batcher, part, times, &sample, error);
 	if (r < 0)
 		return r;
 	struct value_origin origin = {
 		.dataset = dataset,
 		.sample = &sample,
 		.io = batcher->io,
-		.unit = bytes->unit,
+		.decider = part->join ? part->join->index : sample.index,
+		.unit = part->bytes->unit,
 		.epoch = work->epoch,
 		.scratch = thread->scratch,
 		.times = &times->stages,
@@ -89,9 +145,12 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 		origin.pipeline = values->views[v].made.pipeline;
 		origin.shape = &work->shapes[v];
 		origin.seed = view_seed(batcher, copy, v);
-		r = values_put(values, &origin, &batcher->ring.layout, work->slot, i, &flags,
-			       error);
+		r = part->join ? make_joined(batcher, work, i, part, &origin, &flags, error)
+			       : values_put(values, &origin, &batcher->ring.layout, work->slot, i,
+					    &flags, error);
 	}
+	if (part->join && !part->finish)
+		return r;
 	thread->label = sample.label;
 	r = r ?: mixing_check_label(batcher, &sample, error);
 	if (r == 0)
@@ -107,14 +166,13 @@ static void forget_ahead(struct batcher_thread *thread)
 	thread->ahead = false;
 }
 
-static int make_sample(struct batcher *batcher, struct batcher_thread *thread,
-		       struct batcher_work *work, uint32_t i, uint64_t index,
-		       const struct sample_bytes *bytes, struct sample_times *times,
-		       struct packimg_error *error)
+static int make_part(struct batcher *batcher, struct batcher_thread *thread,
+		     struct batcher_work *work, uint32_t i, const struct sample_part *part,
+		     struct sample_times *times, struct packimg_error *error)
 {
 	struct dataset *dataset = batcher->options.dataset;
-	uint64_t number;
-	const struct packimg *part =
+	uint64_t number, index = part->index;
+	const struct packimg *image =
 		packimg_part(dataset->image, packimg_part_of(dataset->image, index, &number));
 	for (;;) {
 		uint64_t faults = atomic_load(&dataset->guard.faults);
@@ -127,8 +185,8 @@ static int make_sample(struct batcher *batcher, struct batcher_thread *thread,
 		}
 		error->text[0] = '\0';
 		sigbus_guard_enter(&dataset->guard);
-		crash_marker_begin(packimg_uuid(part), number);
-		int r = make_guarded(batcher, thread, work, i, index, bytes, times, error);
+		crash_marker_begin(packimg_uuid(image), number);
+		int r = make_guarded(batcher, thread, work, i, part, times, error);
 		crash_marker_end();
 		if (sigbus_guard_leave()) {
 			atomic_store(&dataset->suspect, true);
@@ -148,6 +206,72 @@ static int make_sample(struct batcher *batcher, struct batcher_thread *thread,
 	}
 }
 
+/* Adds sample `number` of a mosaic, one of the others, by the bits that choose it. */
+static int join_other(struct batcher *batcher, struct batcher_thread *thread,
+		      struct batcher_work *work, uint32_t i, uint64_t index, uint32_t number,
+		      struct value_join *join, struct sample_times *times,
+		      struct packimg_error *error)
+{
+	struct packimg_sample read;
+	uint64_t other = other_sample(batcher, index, join->mosaic.others[number - 1]);
+	uint64_t start = ticks_now();
+	join->tile = (struct mosaic_tile){0};
+	int r = io_get_other(batcher->io, other, &thread->sample_bytes, &read, error);
+	times->read += ticks_since(start);
+	if (r >= 0) {
+		const struct sample_bytes bytes = {r == IO_READ ? &read : NULL, IO_NO_UNIT};
+		const struct sample_part part = {
+			.index = other, .bytes = &bytes, .join = join, .number = number};
+		r = make_part(batcher, thread, work, i, &part, times, error);
+	}
+	if (r == 0)
+		joining_keep(join);
+	if (r == 0 || r == -EINVAL)
+		return r;
+	batcher->options.report(batcher->options.report_user, batcher->options.dataset, other,
+				error->text);
+	counters_add(&batcher->counters[thread->index].bad, 1);
+	atomic_fetch_add_explicit(&work->bad, 1, memory_order_relaxed);
+	joining_leave_out(&batcher->options.values, join);
+	return batcher->options.bad == BATCHER_FAIL ? -EINVAL : 0;
+}
+
+/* Joins a sample and others. Nothing of it is read after the first part. */
+static int make_mosaic(struct batcher *batcher, struct batcher_thread *thread,
+		       struct batcher_work *work, uint32_t i, uint64_t index,
+		       const struct sample_bytes *bytes, struct sample_times *times,
+		       struct packimg_error *error)
+{
+	struct value_join join;
+	struct sample_part part = {.index = index, .bytes = bytes, .join = &join};
+	uint32_t copy = order_slice_at(&work->slice, i).copy;
+	int r = joining_begin(&batcher->options.values, view_seed(batcher, copy, 0), work->epoch,
+			      index, &thread->joined_bytes, &join);
+	if (r < 0) {
+		snprintf(error->text, sizeof(error->text), "sample %llu: no memory for its mosaic",
+			 (unsigned long long)index);
+		return r;
+	}
+	r = make_part(batcher, thread, work, i, &part, times, error);
+	if (r == 0)
+		joining_keep(&join);
+	for (uint32_t number = 1; r == 0 && number < join.mosaic.count; number++)
+		r = join_other(batcher, thread, work, i, index, number, &join, times, error);
+	part.finish = true;
+	return r ?: make_part(batcher, thread, work, i, &part, times, error);
+}
+
+static int make_sample(struct batcher *batcher, struct batcher_thread *thread,
+		       struct batcher_work *work, uint32_t i, uint64_t index,
+		       const struct sample_bytes *bytes, struct sample_times *times,
+		       struct packimg_error *error)
+{
+	const struct sample_part part = {.index = index, .bytes = bytes};
+	if (pipeline_joins(batcher->options.values.views[0].made.pipeline))
+		return make_mosaic(batcher, thread, work, i, index, bytes, times, error);
+	return make_part(batcher, thread, work, i, &part, times, error);
+}
+
 void batcher_forget_buffers(struct batcher_thread *thread)
 {
 	io_buffer_deinit(&thread->sample_bytes);
@@ -155,6 +279,7 @@ void batcher_forget_buffers(struct batcher_thread *thread)
 	io_buffer_deinit(&thread->image_bytes);
 	io_buffer_deinit(&thread->box_bytes);
 	io_buffer_deinit(&thread->crop_bytes);
+	io_buffer_deinit(&thread->joined_bytes);
 	for (uint32_t i = 0; i < PACKIMG_AHEAD_MAX; i++)
 		io_buffer_deinit(&thread->kept_bytes[i]);
 	thread->kept_count = 0;
@@ -194,11 +319,13 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *t
 	thread->kept_unit = unit;
 	thread->kept_count = 0;
 	/*
-	 * IO_URING delivers bytes only when io_get() asks for them. Further images, and other views
-	 * of the same one, are decoded between those that would be decoded ahead.
+	 * IO_URING delivers bytes only when io_get() asks for them. Further images, other views of
+	 * the same one, and other samples of a mosaic are decoded between those that would be
+	 * decoded ahead.
 	 */
 	if (io_mode_of(batcher->io) != IO_MMAP || batcher->options.values.pictures ||
-	    batcher->options.values.view_count > 1)
+	    batcher->options.values.view_count > 1 ||
+	    pipeline_joins(batcher->options.values.views[0].made.pipeline))
 		return 0;
 	thread->ahead_faults = atomic_load(&dataset->guard.faults);
 	sigbus_guard_enter(&dataset->guard);
@@ -281,15 +408,13 @@ int sample_substitute(struct batcher *batcher, struct batcher_thread *thread,
 		      struct batcher_work *work, uint32_t i, uint64_t index,
 		      struct sample_times *times, struct packimg_error *error)
 {
-	const struct sampler *sampler = batcher->options.order.sampler;
 	struct random_stream stream;
 	random_init(&stream, batcher->options.order.seed, work->epoch, index, RANDOM_SUBSTITUTE);
 	int r = -EBADMSG;
 	for (unsigned tries = 0; tries < BATCHER_SUBSTITUTES_MAX; tries++) {
 		uint64_t draw = (uint64_t)random_u32(&stream) << 32;
 		draw |= random_u32(&stream);
-		uint64_t other = sampler ? sampler_other(sampler, index, draw)
-					 : draw % batcher->options.dataset->count;
+		uint64_t other = other_sample(batcher, index, draw);
 		if (other == index)
 			continue;
 		r = make_other(batcher, thread, work, i, other, times, error);

@@ -59,7 +59,8 @@ static int add_section(const struct value *value, const struct value_images *ima
 		return add_pictures(value, &images[value->view], geometry);
 	if (value->ragged)
 		return ring_geometry_ragged(geometry, value->element, value->dims, value->row,
-					    value->capacity / value->row);
+					    value->capacity / value->row *
+						    (value->joins ? 1 + MOSAIC_OTHERS : 1));
 	return ring_geometry_dense(geometry, value->element, value->dims,
 				   value->row / ring_element_size(value->element));
 }
@@ -256,10 +257,13 @@ static int put_dense(const struct value *value, const struct value_origin *origi
 	return r;
 }
 
-/* Copies the rows of a value to its place in a ragged section, and says where they are. */
+/*
+ * Copies the rows of a value to its place in a ragged section, behind `before` others, and says
+ * where they are.
+ */
 static int put_rows(const struct value *value, const struct value_origin *origin,
 		    struct packimg_value *stored, uint8_t *section, uint64_t stride,
-		    uint32_t batch_size, uint32_t i)
+		    uint32_t batch_size, uint32_t i, uint32_t before)
 {
 	uint32_t *index = (uint32_t *)section;
 	if (stored->size > value->capacity)
@@ -270,10 +274,11 @@ static int put_rows(const struct value *value, const struct value_origin *origin
 	if (r < 0)
 		return r;
 	if (stored->size > 0)
-		memcpy(section + ring_ragged_offset(batch_size) + i * stride, stored->bytes,
-		       stored->size);
+		memcpy(section + ring_ragged_offset(batch_size) + i * stride +
+			       (size_t)before * value->row,
+		       stored->bytes, stored->size);
 	index[i] = (uint32_t)(i * stride / value->row);
-	index[batch_size + i] = (uint32_t)(stored->size / value->row);
+	index[batch_size + i] = before + (uint32_t)(stored->size / value->row);
 	return 0;
 }
 
@@ -298,10 +303,11 @@ static int find_value(const struct value *value, const struct value_origin *orig
 	return r;
 }
 
-/* section: the value's section of the slot. */
+/* section: the value's section of the slot. before: rows that are already there. */
 static int put_field(const struct value_table *values, uint32_t v,
 		     const struct value_origin *origin, const struct ring_geometry *layout,
-		     uint8_t *section, uint32_t i, struct packimg_value *stored, uint8_t *flags)
+		     uint8_t *section, uint32_t i, uint32_t before, struct packimg_value *stored,
+		     uint8_t *flags)
 {
 	const struct value *value = &values->values[v];
 	const uint64_t stride = layout->sections[v].stride;
@@ -312,7 +318,8 @@ static int put_field(const struct value_table *values, uint32_t v,
 	if (!stored->present)
 		*flags |= RING_SAMPLE_FIELD_MISSING;
 	if (layout->sections[v].kind == RING_RAGGED)
-		return put_rows(value, origin, stored, section, stride, layout->batch_size_max, i);
+		return put_rows(value, origin, stored, section, stride, layout->batch_size_max, i,
+				before);
 	if (!stored->present) {
 		memset(cell, 0, stride);
 		return 0;
@@ -338,7 +345,7 @@ static int frame_size(const struct value *value, const struct value_origin *orig
 	return r;
 }
 
-static struct frame_raster raster_form(const struct value *value)
+struct frame_raster values_raster_form(const struct value *value)
 {
 	struct frame_raster form = {.element = (enum packimg_element)value->stored,
 				    .output = (enum schema_element)value->element,
@@ -353,7 +360,7 @@ static int finish_picture(const struct value *value, const struct value_origin *
 			  const struct packimg_sample *image, uint8_t *cell,
 			  struct packimg_error *error)
 {
-	struct frame_raster form = raster_form(value);
+	struct frame_raster form = values_raster_form(value);
 	if (value->channels == 0) {
 		pipeline_scratch_value(origin->scratch, value->named);
 		return pipeline_apply(origin->pipeline, origin->scratch, image, origin->seed,
@@ -369,11 +376,27 @@ static int finish_picture(const struct value *value, const struct value_origin *
 /* What a sample without the picture gets. */
 static void fill_picture(const struct value *value, uint8_t *cell, size_t size)
 {
-	struct frame_raster form = raster_form(value);
+	struct frame_raster form = values_raster_form(value);
 	if (value->channels == 0)
 		memset(cell, 0, size);
 	else
 		pipeline_fill_raster(&form, cell, size);
+}
+
+/* Makes a finished picture of section v from the pictures that are joined. */
+static int finish_joined(const struct value *value, uint32_t v, const struct value_origin *origin,
+			 uint8_t *cell, struct packimg_error *error)
+{
+	const struct value_join *join = origin->join;
+	const uint8_t *picture = join->pictures + join->offsets[v];
+	struct frame_raster form = values_raster_form(value);
+	if (value->source == VALUE_IMAGE)
+		return mosaic_finish_image(origin->pipeline, origin->scratch, &join->mosaic,
+					   picture, origin->sample->index, origin->seed,
+					   origin->epoch, cell, origin->times, error);
+	return mosaic_finish_raster(origin->pipeline, origin->scratch, &join->mosaic, &form,
+				    picture, origin->sample->index, origin->seed, origin->epoch,
+				    cell, origin->times, error);
 }
 
 static int put_picture(const struct value *value, const struct value_origin *origin, uint8_t *cell,
@@ -399,9 +422,11 @@ static int put_picture(const struct value *value, const struct value_origin *ori
  */
 static int move_rows(const struct value *value, const struct value_origin *origin,
 		     const struct packimg_value *stored, const struct ring_section *place,
-		     uint32_t batch_size, uint8_t *section, uint32_t i, struct packimg_error *error)
+		     uint32_t batch_size, uint8_t *section, uint32_t i, uint32_t before,
+		     struct packimg_error *error)
 {
-	uint64_t first = place->kind == RING_RAGGED ? ring_ragged_offset(batch_size) : 0;
+	uint64_t first = (uint64_t)before * value->row +
+			 (place->kind == RING_RAGGED ? ring_ragged_offset(batch_size) : 0);
 	uint32_t width, height;
 	if (value->frame == VALUE_NO_FRAME || stored->size == 0)
 		return 0;
@@ -411,10 +436,10 @@ static int move_rows(const struct value *value, const struct value_origin *origi
 		return 0;
 	if (r < 0)
 		return r;
-	return pipeline_apply_coordinates(
-		origin->pipeline, origin->scratch, origin->sample->index, width, height,
-		&value->coordinates, origin->seed, origin->epoch,
-		(float *)(section + first + i * place->stride), count, NULL, error);
+	return pipeline_apply_coordinates(origin->pipeline, origin->scratch, origin->decider, width,
+					  height, &value->coordinates, origin->seed, origin->epoch,
+					  (float *)(section + first + i * place->stride), count,
+					  NULL, error);
 }
 
 /* Sets the message for an error of put_field() or copy_boxes(). */
@@ -526,34 +551,59 @@ static int find_dropped_boxes(const struct value *boxes, const struct value_orig
 		return r;
 	*ret_keep = keep;
 	*ret_count = count;
-	return pipeline_apply_coordinates(origin->pipeline, origin->scratch, origin->sample->index,
-					  width, height, &boxes->coordinates, origin->seed,
-					  origin->epoch, rows, count, keep, error);
+	return pipeline_apply_coordinates(origin->pipeline, origin->scratch, origin->decider, width,
+					  height, &boxes->coordinates, origin->seed, origin->epoch,
+					  rows, count, keep, error);
+}
+
+/* Where in a slot a sample's values go. */
+struct value_target {
+	const struct ring_geometry *layout;
+	struct ring_slot *slot;
+	uint32_t i;
+	const uint32_t *before; /* [sections], rows that are already there; NULL for none */
+};
+
+static uint8_t *section_of(const struct value_target *target, uint32_t v)
+{
+	return (uint8_t *)target->slot + target->layout->sections[v].offset;
+}
+
+static uint32_t rows_before(const struct value_target *target, uint32_t v)
+{
+	return target->before ? target->before[v] : 0;
 }
 
 /*
- * Drops what belongs to dropped boxes from `rows` rows that are in the slot. A client that may
- * write there changes no more than its own rows: their number is not read from there. Returns the
- * number of boxes that the rows are of; drops nothing if it is another than `count`.
+ * Drops what belongs to dropped boxes from *rows rows that are in the slot, and sets *rows to the
+ * rest. A client that may write there changes no more than its own rows: their number is not read
+ * from there. Returns the number of boxes that the rows are of; drops nothing if it is another than
+ * `count`.
  */
-static uint64_t drop_rows(const struct value *value, const struct ring_section *place,
-			  uint32_t batch_size, uint8_t *section, uint32_t i, size_t rows,
-			  const uint8_t *keep, size_t count)
+static uint64_t drop_rows(const struct value *value, uint32_t v, const struct value_target *target,
+			  size_t *rows, const uint8_t *keep, size_t count)
 {
-	uint8_t *first = section + ring_ragged_offset(batch_size) + i * place->stride;
-	uint64_t boxes = value->objects ? polygons_count(first, rows) : rows;
-	if (boxes == count)
-		((uint32_t *)section)[batch_size + i] =
-			(uint32_t)(value->objects ? polygons_keep(first, rows, keep, count)
-						  : rows_keep(first, value->row, keep, count));
+	const uint32_t batch_size = target->layout->batch_size_max;
+	uint8_t *section = section_of(target, v);
+	uint8_t *first = section + ring_ragged_offset(batch_size) +
+			 target->i * target->layout->sections[v].stride +
+			 (size_t)rows_before(target, v) * value->row;
+	uint64_t boxes = value->objects ? polygons_count(first, *rows) : *rows;
+	if (boxes != count)
+		return boxes;
+	*rows = value->objects ? polygons_keep(first, *rows, keep, count)
+			       : rows_keep(first, value->row, keep, count);
+	((uint32_t *)section)[batch_size + target->i] = rows_before(target, v) + (uint32_t)*rows;
 	return boxes;
 }
 
-/* Drops what the pipeline drops of boxes b. rows: the numbers of rows of all values. */
+/*
+ * Drops what the pipeline drops of boxes b. rows: the numbers of rows of all values, and
+ * afterwards of those that are left.
+ */
 static int drop_boxes(const struct value_table *values, uint32_t b,
-		      const struct value_origin *origin, const struct ring_geometry *layout,
-		      struct ring_slot *slot, uint32_t i, const size_t *rows,
-		      struct packimg_error *error)
+		      const struct value_origin *origin, const struct value_target *target,
+		      size_t *rows, struct packimg_error *error)
 {
 	const struct value *boxes = &values->boxes[b];
 	const uint8_t *keep;
@@ -565,9 +615,7 @@ static int drop_boxes(const struct value_table *values, uint32_t b,
 		const struct value *value = &values->values[v];
 		if (value->boxes != b + 1)
 			continue;
-		uint64_t found = drop_rows(value, &layout->sections[v], layout->batch_size_max,
-					   (uint8_t *)slot + layout->sections[v].offset, i, rows[v],
-					   keep, count);
+		uint64_t found = drop_rows(value, v, target, &rows[v], keep, count);
 		if (found == UINT64_MAX)
 			snprintf(error->text, sizeof(error->text),
 				 "sample %llu: the polygons of its value \"%.100s\" end within a "
@@ -598,30 +646,25 @@ static int put_image(const struct value *value, const struct value_origin *origi
 			      origin->epoch, cell, origin->times, error);
 }
 
-/* Where in a slot a sample's values go. */
-struct value_target {
-	const struct ring_geometry *layout;
-	struct ring_slot *slot;
-	uint32_t i;
-};
-
-/* Makes value v. Adds to *flags. Sets *ret_rows if its rows belong to boxes. */
+/* Makes value v. Adds to *flags. Sets *ret_rows if its rows belong to boxes, or join. */
 static int put_value(const struct value_table *values, uint32_t v,
 		     const struct value_origin *origin, const struct value_target *target,
 		     uint8_t *flags, size_t *ret_rows, struct packimg_error *error)
 {
 	const struct value *value = &values->values[v];
 	const struct ring_section *place = &target->layout->sections[v];
-	uint8_t *section = (uint8_t *)target->slot + place->offset;
+	uint8_t *section = section_of(target, v);
 	uint8_t *cell = section + target->i * place->stride;
 	struct packimg_value stored = {0};
 	int r;
 	switch (value->source) {
 	case VALUE_IMAGE:
-		cell = section + target->i * values_picture_size(value, origin->shape);
-		return put_image(value, origin, cell, error);
 	case VALUE_PICTURE:
 		cell = section + target->i * values_picture_size(value, origin->shape);
+		if (origin->join)
+			return finish_joined(value, v, origin, cell, error);
+		if (value->source == VALUE_IMAGE)
+			return put_image(value, origin, cell, error);
 		return put_picture(value, origin, cell, flags, error);
 	case VALUE_LABEL:
 		memcpy(cell, &origin->sample->label, sizeof(origin->sample->label));
@@ -639,31 +682,70 @@ static int put_value(const struct value_table *values, uint32_t v,
 	default:
 		break;
 	}
-	r = put_field(values, v, origin, target->layout, section, target->i, &stored, flags);
+	r = put_field(values, v, origin, target->layout, section, target->i, rows_before(target, v),
+		      &stored, flags);
 	if (r < 0) {
 		explain_value(r, origin, value, &stored, error);
 		return r == -ERANGE ? -EBADMSG : r;
 	}
-	if (value->boxes)
+	if (value->boxes || value->joins)
 		*ret_rows = stored.size / value->row;
 	return value->source == VALUE_FIELD
 		       ? move_rows(value, origin, &stored, place, target->layout->batch_size_max,
-				   section, target->i, error)
+				   section, target->i, rows_before(target, v), error)
 		       : 0;
+}
+
+/* Returns true if a value of the origin's view is made, and not joined already. */
+static bool is_put(const struct value *value, const struct value_origin *origin)
+{
+	return value->view == origin->view && !(origin->join && value->joins);
 }
 
 int values_put(const struct value_table *values, const struct value_origin *origin,
 	       const struct ring_geometry *layout, struct ring_slot *slot, uint32_t i,
 	       uint8_t *flags, struct packimg_error *error)
 {
-	const struct value_target target = {layout, slot, i};
+	const struct value_target target = {layout, slot, i, NULL};
+	uint32_t boxes = origin->join ? 0 : values->box_count;
 	size_t rows[RING_SECTIONS_MAX];
 	int r = give_crop_boxes(values, origin, error);
 	for (uint32_t v = 0; r == 0 && v < values->count; v++)
-		if (values->values[v].view == origin->view)
+		if (is_put(&values->values[v], origin))
 			r = put_value(values, v, origin, &target, flags, &rows[v], error);
-	for (uint32_t b = 0; r == 0 && b < values->box_count; b++)
+	for (uint32_t b = 0; r == 0 && b < boxes; b++)
 		if (values->boxes[b].view == origin->view)
-			r = drop_boxes(values, b, origin, layout, slot, i, rows, error);
+			r = drop_boxes(values, b, origin, &target, rows, error);
 	return r;
+}
+
+int values_add_rows(const struct value_table *values, const struct value_origin *origin,
+		    const struct ring_geometry *layout, struct ring_slot *slot, uint32_t i,
+		    struct value_join *join, struct packimg_error *error)
+{
+	const struct value_target target = {layout, slot, i, join->rows};
+	size_t rows[RING_SECTIONS_MAX] = {0};
+	int r = 0;
+	for (uint32_t v = 0; r == 0 && v < values->count; v++)
+		if (values->values[v].joins)
+			r = put_value(values, v, origin, &target, &join->flags, &rows[v], error);
+	for (uint32_t b = 0; r == 0 && b < values->box_count; b++)
+		r = drop_boxes(values, b, origin, &target, rows, error);
+	for (uint32_t v = 0; v < values->count; v++)
+		join->next[v] = join->rows[v] + (uint32_t)rows[v];
+	return r;
+}
+
+void values_set_rows(const struct value_table *values, const struct ring_geometry *layout,
+		     struct ring_slot *slot, uint32_t i, const struct value_join *join)
+{
+	const struct value_target target = {layout, slot, i, NULL};
+	for (uint32_t v = 0; v < values->count; v++) {
+		uint32_t *index = (uint32_t *)section_of(&target, v);
+		const uint64_t stride = layout->sections[v].stride;
+		if (!values->values[v].joins)
+			continue;
+		index[i] = (uint32_t)(i * stride / values->values[v].row);
+		index[layout->batch_size_max + i] = join->rows[v];
+	}
 }

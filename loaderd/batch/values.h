@@ -6,6 +6,7 @@
 #pragma once
 
 #include "format/augment/frame.h"
+#include "format/augment/mosaic.h"
 #include "format/augment/pipeline.h"
 #include "loaderd/io/dataset.h"
 #include "loaderd/io/io.h"
@@ -62,6 +63,8 @@ struct value {
 	 * pipeline may drop some; else 0
 	 */
 	uint32_t boxes;
+	/* The rows of all samples that a mosaic joins follow each other: there is room for them. */
+	bool joins;
 	bool objects; /* each of these boxes has any number of polygons: polygons.h */
 };
 enum { VALUE_NO_FRAME, VALUE_FIRST_IMAGE, VALUE_FURTHER_IMAGE };
@@ -99,11 +102,25 @@ struct value_table {
 	char target_names[2][VALUE_OWN_NAME_SIZE];
 };
 
+/* What a mosaic joins into one sample: joining.h. */
+struct value_join {
+	struct mosaic mosaic;
+	uint64_t index;                    /* of sample 0, whose random decisions all follow */
+	uint8_t *pictures;                 /* of values with a picture, before further steps */
+	size_t offsets[RING_SECTIONS_MAX]; /* of a value's picture */
+	uint32_t rows[RING_SECTIONS_MAX];  /* of values that join, so far */
+	uint32_t next[RING_SECTIONS_MAX];  /* the same with the sample that is added */
+	struct mosaic_tile tile;           /* of the sample that is added */
+	struct packimg_sample first;       /* sample 0, without its bytes */
+	uint8_t flags;                     /* of sample 0 */
+};
+
 /* The sample whose values are copied. */
 struct value_origin {
 	struct dataset *dataset;
 	const struct packimg_sample *sample; /* its first image */
 	struct io *io;
+	uint64_t decider;                   /* index of the sample whose random decisions apply */
 	uint64_t unit;                      /* as for io_get_image() */
 	uint32_t view;                      /* which is made: its number in value_table.views */
 	const struct pipeline *pipeline;    /* of the view */
@@ -116,6 +133,8 @@ struct value_origin {
 	struct io_buffer *bytes, *image_bytes;
 	struct io_buffer *box_bytes;  /* of boxes, and a byte for each box */
 	struct io_buffer *crop_bytes; /* of boxes that choose the crop, and their corners */
+	/* Makes pictures from what is joined, and leaves rows that are joined; else NULL. */
+	const struct value_join *join;
 };
 
 /*
@@ -159,3 +178,15 @@ void values_extents(const struct value_table *values, const struct ring_geometry
 int values_put(const struct value_table *values, const struct value_origin *origin,
 	       const struct ring_geometry *layout, struct ring_slot *slot, uint32_t i,
 	       uint8_t *flags, struct packimg_error *error);
+/* Returns the form of a mask or raster, without its size. */
+struct frame_raster values_raster_form(const struct value *value);
+/*
+ * Adds a sample's rows of values that join behind join->rows, and sets join->next. Errors as of
+ * values_put().
+ */
+int values_add_rows(const struct value_table *values, const struct value_origin *origin,
+		    const struct ring_geometry *layout, struct ring_slot *slot, uint32_t i,
+		    struct value_join *join, struct packimg_error *error);
+/* Says at index i of a slot how many rows are joined, and where they are. */
+void values_set_rows(const struct value_table *values, const struct ring_geometry *layout,
+		     struct ring_slot *slot, uint32_t i, const struct value_join *join);

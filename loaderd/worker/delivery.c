@@ -526,6 +526,7 @@ int delivery_choose(const Loaderd__OpenFeed *request, const struct config *confi
 		       ? choose_values(request, config, options, values, refusal)
 		       : delivery_choose_fields(request, config, options, values, refusal);
 	r = r ?: targets_choose(request, config, options, refusal);
+	r = r ?: mosaics_choose(options, refusal);
 	r = r ?: check_view_names(schema, values, refusal);
 	for (uint32_t i = 0; r == 0 && i < values->view_count; i++) {
 		const struct pipeline *pipeline = values->views[i].made.pipeline;

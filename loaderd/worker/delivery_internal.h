@@ -38,3 +38,9 @@ int targets_choose(const Loaderd__OpenFeed *request, const struct config *config
 uint32_t targets_count(const struct value_table *values);
 /* Writes the line that a schema with this value of targets would have. */
 void targets_print(const struct value *value, char *line, size_t size);
+
+/*
+ * Says which of the chosen values a pipeline's mosaic joins, and refuses those that it cannot join.
+ * Does nothing for other pipelines.
+ */
+int mosaics_choose(struct batcher_options *options, struct refusal *refusal);
