@@ -68,6 +68,18 @@ TEST(augmented)
 	assert_int_equal(hash_of(*state, steps, "LOADERD_ISA=avx512bw", "2"), hash);
 }
 
+/* JPEGs of which parts are decoded, for any sample by any thread. */
+TEST(mosaics)
+{
+	static const char steps[] = "mosaic(72x48, p=0.9, scale=0.2:1.5) hflip color_jitter(0.3)";
+	uint64_t hash = hash_of(*state, steps, NULL, "1");
+
+	assert_int_equal(hash_of(*state, steps, NULL, "5"), hash);
+	assert_int_equal(hash_of(*state, steps, "LOADERD_ISA=c", "2"), hash);
+	assert_int_equal(hash_of(*state, steps, "LOADERD_ISA=avx2", "2"), hash);
+	assert_int_equal(hash_of(*state, steps, "LOADERD_ISA=avx512bw", "2"), hash);
+}
+
 /* Reads from disk instead of the page cache, so that read-ahead takes place. */
 TEST(cold)
 {
@@ -108,13 +120,14 @@ static uint64_t hash_in_memory(struct fixture *fixture, const char *path, const 
 TEST(copied_or_mapped)
 {
 	struct fixture *fixture = *state;
-	static const char steps[] = "resize(40x40) color_jitter(0.4, 0.4, 0.4, 0.1)";
+	const char *const steps[] = {pipeline, "resize(40x40) color_jitter(0.4, 0.4, 0.4, 0.1)",
+				     "mosaic(40x32) hflip"};
 	char jpeg[64], raw[64];
 	snprintf(jpeg, sizeof(jpeg), "/proc/self/fd/%d", copy_to_memory(dataset));
 	snprintf(raw, sizeof(raw), "/proc/self/fd/%d",
 		 copy_to_memory(fixture_dataset(fixture, "raw", SAMPLES / 5, FIXTURE_RAW, 50)));
-	for (unsigned i = 0; i < 4; i++) {
-		const char *path = i % 2 ? raw : jpeg, *with = i < 2 ? pipeline : steps;
+	for (unsigned i = 0; i < 6; i++) {
+		const char *path = i % 2 ? raw : jpeg, *with = steps[i / 2];
 		uint64_t hash = hash_in_memory(fixture, path, with, "--private");
 		assert_int_equal(hash_in_memory(fixture, path, with, NULL), hash);
 	}
