@@ -205,10 +205,12 @@ static int set_boxes(const Loaderd__OpenFeed *request, const struct config *conf
 	if (!pipeline_drops_boxes(pipeline, pipeline_value_bit(pipeline, rows_name)))
 		return 0;
 	if (found < 0 && from->role == SCHEMA_BOXES)
-		return refuse_request(refusal, EINVAL, "pipeline",
-				      "value \"%s\": sanitize_boxes cannot drop boxes of a fixed "
-				      "number; pack them as %s[*,4], or leave sanitize_boxes out",
-				      from->name, schema_element_name(from->element));
+		return refuse_request(
+			refusal, EINVAL, "pipeline",
+			"value \"%s\": sanitize_boxes and mosaic cannot drop boxes of "
+			"a fixed number; pack them as %s[*,4], or leave these steps "
+			"out",
+			from->name, schema_element_name(from->element));
 	if (found < 0 || schema->values[found].role != SCHEMA_BOXES)
 		return 0;
 	struct value boxes;
