@@ -302,7 +302,7 @@ class View(ViewCase):
         self.assertEqual(shown("folder/<b>4</b>\x1b.png", "folder/<b>1</b>\x1b.png"), [1, 4])
         for arguments, sentence in (
                 (["--field", "splt=1"], 'there is no field "splt"; did you mean split'), (["--field", "split"], "give NAME=VALUE"),
-                (["--field", "split=9"], "no sample has"), (["nothing\x1b"], r'no sample has the key "nothing\\x1b"'),
+                (["--field", "split=9"], "no sample matches all options"), (["nothing\x1b"], r'no sample has the key "nothing\\x1b"'),
                 (["--class", "none"], 'no class "none"'), (["--samples", 2000], "1024"), (["-o", "out.gif"], "neither .html nor .png"),
                 (["--pipeline", "resize(16"], "--pipeline: at byte "), (["--pipeline", "resize(16x16) masks: fill(7)"], 'no value "masks"; did you mean "mask"'),
                 (["--pipeline", "resize(16x16) boxes: fill(7)"], "fill is for masks")):
