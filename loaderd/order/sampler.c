@@ -266,6 +266,15 @@ static int finish_mixture(struct sampler *sampler, const uint32_t *shares, enum 
 	return 0;
 }
 
+static int check_weights(const struct sampler_part *part, struct sampler_error *error)
+{
+	for (uint32_t s = 0; s < part->weight_stages; s++)
+		if (!(weight_sums_total(&part->sums[s]) > 0))
+			return refuse(error, "weights", "the weights of all %llu samples are 0",
+				      (unsigned long long)part->selection.count);
+	return 0;
+}
+
 static int check_parts(const struct sampler *sampler, struct sampler_error *error)
 {
 	for (uint32_t p = 0; p < sampler->part_count; p++) {
@@ -277,6 +286,8 @@ static int check_parts(const struct sampler *sampler, struct sampler_error *erro
 			return refuse(error, "buckets",
 				      "a mixture of %u parts has no buckets: give one part",
 				      sampler->part_count);
+		if (part->kind == SAMPLER_WEIGHTS && check_weights(part, error) < 0)
+			return -EINVAL;
 		if (part->kind != SAMPLER_CLASS_BATCHES)
 			continue;
 		if (sampler->part_count > 1)
@@ -366,28 +377,16 @@ int sampler_finish(struct sampler *sampler, const uint32_t *shares, enum sampler
 	return finish_mixture(sampler, shares, ends, epoch_samples, error);
 }
 
-int sampler_set_weights(struct sampler_part *part, const float *weights, uint32_t stages,
-			struct sampler_error *error)
+int sampler_set_weights(struct sampler_part *part, uint32_t stages)
 {
-	uint64_t count = part->selection.count, wrong;
+	int r = 0;
 	part->kind = SAMPLER_WEIGHTS;
 	part->sums = calloc(stages, sizeof(*part->sums));
 	if (!part->sums)
 		return -ENOMEM;
-	for (; part->weight_stages < stages; part->weight_stages++) {
-		const float *row = weights + part->weight_stages * count;
-		int r = weight_sums_init(&part->sums[part->weight_stages], row, count, &wrong);
-		if (r == -EINVAL && wrong == count)
-			return refuse(error, "weights", "the weights of all %llu samples are 0",
-				      (unsigned long long)count);
-		if (r == -EINVAL)
-			return refuse(error, "weights",
-				      "weight %llu is %g: weights are finite and not negative",
-				      (unsigned long long)wrong, (double)row[wrong]);
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	for (; r == 0 && part->weight_stages < stages; part->weight_stages++)
+		r = weight_sums_init(&part->sums[part->weight_stages], part->selection.count);
+	return r;
 }
 
 static int index_classes(struct sampler_part *part, const struct packimg *dataset,

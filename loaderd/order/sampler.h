@@ -110,9 +110,11 @@ void sampler_deinit(struct sampler *sampler);
  * those that take it inside sigbus_guard_enter(). -EINVAL with `error`; -ENOMEM.
  */
 
-/* weights: [stages][selection.count]. */
-int sampler_set_weights(struct sampler_part *part, const float *weights, uint32_t stages,
-			struct sampler_error *error);
+/*
+ * Makes room for weights of the selection's entries in each stage, which the caller then adds to
+ * part->sums[stage]. sampler_finish() refuses a stage whose weights are all 0.
+ */
+int sampler_set_weights(struct sampler_part *part, uint32_t stages);
 /*
  * weights: [stages][classes], of each sample of a class; NULL: every class that has samples is
  * equally likely.

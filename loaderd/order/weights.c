@@ -1,32 +1,30 @@
 #include "loaderd/order/weights.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-int weight_sums_init(struct weight_sums *sums, const float *weights, uint64_t count,
-		     uint64_t *ret_wrong)
+int weight_sums_init(struct weight_sums *sums, uint64_t room)
 {
-	double *table = malloc((count + 1) * sizeof(*table)), sum = 0;
+	double *table = malloc((room + 1) * sizeof(*table));
 	if (!table)
 		return -ENOMEM;
-	for (uint64_t i = 0; i < count; i++) {
-		if (!(weights[i] >= 0) || isinf(weights[i])) {
-			*ret_wrong = i;
-			free(table);
-			return -EINVAL;
-		}
-		sum += (double)weights[i];
-		table[i] = sum;
-	}
-	if (!(sum > 0)) {
-		*ret_wrong = count;
-		free(table);
-		return -EINVAL;
-	}
-	*sums = (struct weight_sums){count, table};
+	*sums = (struct weight_sums){.room = room, .sums = table};
 	return 0;
+}
+
+double weight_sums_total(const struct weight_sums *sums)
+{
+	return sums->count > 0 ? sums->sums[sums->count - 1] : 0;
+}
+
+void weight_sums_add(struct weight_sums *sums, float weight)
+{
+	assert(sums->count < sums->room && isfinite(weight) && weight >= 0);
+	double sum = weight_sums_total(sums) + (double)weight;
+	sums->sums[sums->count++] = sum;
 }
 
 /* Uniform in [0, 1), 53 bits. */
@@ -37,7 +35,7 @@ static double unit_interval(uint64_t bits)
 
 uint64_t weight_sums_draw(const struct weight_sums *sums, uint64_t bits)
 {
-	double point = unit_interval(bits) * sums->sums[sums->count - 1];
+	double point = unit_interval(bits) * weight_sums_total(sums);
 	uint64_t low = 0, high = sums->count - 1;
 	/* Find the first entry whose sum is above the point. Rounding may leave none: the last. */
 	while (low < high) {

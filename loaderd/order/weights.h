@@ -9,17 +9,17 @@
 #include <stdint.h>
 
 struct weight_sums {
-	uint64_t count;
-	double *sums; /* [count], owned: entry i is the sum of weights 0 .. i */
+	uint64_t count; /* weights so far */
+	uint64_t room;
+	double *sums; /* [room], owned: entry i is the sum of weights 0 .. i */
 };
 
-/*
- * Weights are finite, not negative, and not all zero: else -EINVAL, with *ret_wrong the first wrong
- * one, or `count` if all are zero. -ENOMEM.
- */
-int weight_sums_init(struct weight_sums *sums, const float *weights, uint64_t count,
-		     uint64_t *ret_wrong);
-/* An entry of weight 0 is never drawn. */
+/* Makes room for that many weights. -ENOMEM. */
+int weight_sums_init(struct weight_sums *sums, uint64_t room);
+/* Appends a weight, which is finite and not negative. */
+void weight_sums_add(struct weight_sums *sums, float weight);
+double weight_sums_total(const struct weight_sums *sums);
+/* The total is not 0. An entry of weight 0 is never drawn. */
 uint64_t weight_sums_draw(const struct weight_sums *sums, uint64_t bits);
 void weight_sums_deinit(struct weight_sums *sums);
 
@@ -29,7 +29,10 @@ struct weight_alias {
 	uint32_t *other; /* [count], owned: the entry drawn otherwise */
 };
 
-/* As weight_sums_init(), for weights that are exact in double; count must be at least 1. */
+/*
+ * Weights are exact in double, finite, not negative, and not all zero: else -EINVAL, with
+ * *ret_wrong the first wrong one, or `count` if all are zero. count is at least 1. -ENOMEM.
+ */
 int weight_alias_init(struct weight_alias *alias, const double *weights, uint32_t count,
 		      uint32_t *ret_wrong);
 uint32_t weight_alias_draw(const struct weight_alias *alias, uint64_t bits);

@@ -77,6 +77,15 @@ static int refuse_sampler(const struct choosing *at, int r, const struct sampler
 			    : refuse_memory(at, r);
 }
 
+static int refuse_bytes(struct refusal *refusal, uint64_t bytes, uint64_t limit)
+{
+	return refuse_request(
+		refusal, EDQUOT, "parts",
+		"lists, weights, filters and buckets of the feed take %llu bytes, but the "
+		"daemon's limit is %llu ([limits] order_bytes)",
+		(unsigned long long)bytes, (unsigned long long)limit);
+}
+
 /* A list of the client, in a memory file that it may change or cut at any time. */
 struct list {
 	int fd;
@@ -249,35 +258,33 @@ static int choose_samples(struct choosing *at)
 	return refuse_memory(at, r);
 }
 
-/* Drops the weights of entries that are not kept, in place. Returns how many are left. */
-static uint64_t compact_weights(const struct choosing *at, float *weights, uint32_t rows)
+/* Opens a list of weights: `count` for each stage or `count` for all. */
+static int open_weights(const struct choosing *at, Loaderd__PartFile file, const char *field,
+			uint64_t count, const char *what, struct list *ret_list, uint32_t *ret_rows)
 {
-	uint64_t to = 0;
-	for (uint32_t row = 0; row < rows; row++)
-		for (uint64_t i = 0; i < at->entries; i++)
-			if (!at->kept || at->kept[i / 64] >> i % 64 & 1)
-				weights[to++] = weights[row * at->entries + i];
-	return to;
-}
-
-/*
- * Reads weights, `count` for each stage or `count` for all. The caller frees them.
- */
-static int read_weights(const struct choosing *at, Loaderd__PartFile file, const char *field,
-			uint64_t count, const char *what, float **ret_weights, uint32_t *ret_rows)
-{
-	struct list list = {0};
 	char text[160];
-	int r = list_open(at, file, field, sizeof(float), &list);
+	int r = list_open(at, file, field, sizeof(float), ret_list);
 	if (r < 0)
 		return r;
-	if (list.count != count && list.count != count * at->stages) {
+	if (ret_list->count != count && ret_list->count != count * at->stages) {
 		snprintf(text, sizeof(text),
 			 "there are %llu weights for %llu %s; give one for each%s",
-			 (unsigned long long)list.count, (unsigned long long)count, what,
+			 (unsigned long long)ret_list->count, (unsigned long long)count, what,
 			 at->stages > 1 ? ", or as many for each stage" : "");
 		return refuse_part(at, EINVAL, field, text);
 	}
+	*ret_rows = (uint32_t)(ret_list->count / count);
+	return 0;
+}
+
+/* Reads the weights of the classes. The caller frees them. */
+static int read_class_weights(const struct choosing *at, float **ret_weights, uint32_t *ret_rows)
+{
+	struct list list = {0};
+	int r = open_weights(at, LOADERD__PART_FILE__PART_CLASS_WEIGHTS, "class_weights",
+			     packimg_class_count(at->image), "classes", &list, ret_rows);
+	if (r < 0)
+		return r;
 	float *weights = malloc(list.count * sizeof(*weights));
 	if (!weights)
 		return refuse_memory(at, -ENOMEM);
@@ -287,42 +294,46 @@ static int read_weights(const struct choosing *at, Loaderd__PartFile file, const
 		return r;
 	}
 	*ret_weights = weights;
-	*ret_rows = (uint32_t)(list.count / count);
 	return 0;
 }
 
-/* Reports a wrong weight by its number in the client's list, which a filter has thinned out. */
-static int check_weights(const struct choosing *at, const float *weights, uint64_t count)
+/* Adds a weight if its entry is kept. `number`: in the client's list, which has all stages. */
+static int add_weight(struct choosing *at, uint64_t number, float weight)
 {
+	uint64_t entry = number % at->entries;
 	char text[128];
-	for (uint64_t i = 0; i < count; i++) {
-		if (isfinite(weights[i]) && weights[i] >= 0)
-			continue;
+	if (!isfinite(weight) || weight < 0) {
 		snprintf(text, sizeof(text),
 			 "weight %llu is %g: weights are finite and not negative",
-			 (unsigned long long)i, (double)weights[i]);
+			 (unsigned long long)number, (double)weight);
 		return refuse_part(at, EINVAL, "weights", text);
 	}
+	if (!at->kept || at->kept[entry / 64] >> entry % 64 & 1)
+		weight_sums_add(&at->part->sums[number / at->entries], weight);
 	return 0;
 }
 
 static int choose_weights(struct choosing *at)
 {
-	struct sampler_error error;
-	uint32_t rows;
-	float *weights;
-	int r = read_weights(at, LOADERD__PART_FILE__PART_WEIGHTS, "weights", at->entries,
-			     at->choice->listed ? "entries of the list" : "samples", &weights,
-			     &rows);
+	struct list list = {0};
+	uint32_t rows = 0;
+	int r = open_weights(at, LOADERD__PART_FILE__PART_WEIGHTS, "weights", at->entries,
+			     at->choice->listed ? "entries of the list" : "samples", &list, &rows);
 	if (r < 0)
 		return r;
-	r = check_weights(at, weights, rows * at->entries);
-	if (r == 0) {
-		compact_weights(at, weights, rows);
-		r = refuse_sampler(at, sampler_set_weights(at->part, weights, rows, &error),
-				   &error);
+	uint64_t bytes = rows * at->part->selection.count * sizeof(double);
+	if (bytes > at->config->order_bytes)
+		return refuse_bytes(at->refusal, bytes, at->config->order_bytes);
+	float *chunk = malloc(CHUNK_BYTES);
+	uint64_t step = CHUNK_BYTES / sizeof(*chunk);
+	r = refuse_memory(at, chunk ? sampler_set_weights(at->part, rows) : -ENOMEM);
+	for (uint64_t i = 0; r == 0 && i < list.count; i += step) {
+		uint64_t count = list.count - i < step ? list.count - i : step;
+		r = list_read(at, &list, i, count, chunk);
+		for (uint64_t k = 0; r == 0 && k < count; k++)
+			r = add_weight(at, i + k, chunk[k]);
 	}
-	free(weights);
+	free(chunk);
 	return r;
 }
 
@@ -333,8 +344,7 @@ static int choose_classes(struct choosing *at)
 	float *weights = NULL;
 	int r = 0;
 	if (at->choice->class_weighted && packimg_class_count(at->image) > 0)
-		r = read_weights(at, LOADERD__PART_FILE__PART_CLASS_WEIGHTS, "class_weights",
-				 packimg_class_count(at->image), "classes", &weights, &rows);
+		r = read_class_weights(at, &weights, &rows);
 	if (r < 0)
 		return r;
 	sigbus_guard_enter(&at->dataset->guard);
@@ -449,13 +459,7 @@ static int check_memory(const struct sampler *sampler, const struct config *conf
 			struct refusal *refusal)
 {
 	uint64_t bytes = sampler_bytes(sampler);
-	if (bytes <= config->order_bytes)
-		return 0;
-	return refuse_request(
-		refusal, EDQUOT, "parts",
-		"lists, weights, filters and buckets of the feed take %llu bytes, but the "
-		"daemon's limit is %llu ([limits] order_bytes)",
-		(unsigned long long)bytes, (unsigned long long)config->order_bytes);
+	return bytes <= config->order_bytes ? 0 : refuse_bytes(refusal, bytes, config->order_bytes);
 }
 
 static int fill(const Loaderd__OpenFeed *request, struct fd_transfer *files,

@@ -112,6 +112,15 @@ class Orders(unittest.TestCase):
         filtered = model.Order([model.Part(kept, weights=[[float(weights[i]) for i in kept]])], 77, 6)
         self.check(self.paths["a"], filtered, weights=weights, where="sample in (" + ", ".join(map(str, kept)) + ")")
 
+    def test_many_weights(self):
+        """The daemon reads them in pieces of 2^18. Of an entry list that is longer, a stage draws only entries of the first, another only of the last."""
+        listed, first, last = numpy.zeros(300000, "u8"), numpy.zeros(300000, "f4"), numpy.zeros(300000, "f4")
+        for number, weights, entry in ((7, first, 2**18 - 1), (9, last, 2**18), (11, last, 299999)):
+            listed[entry], weights[entry] = number, 1
+        feed = self.feed(self.paths["a"], samples=listed, weights={0: first, 4: last}, epoch_samples=48)
+        (drawn,) = self.drawn(feed, 1)
+        self.assertEqual((set(drawn[:24]), set(drawn[24:])), ({7}, {9, 11}))
+
     def test_classes(self):
         drawn = Counter(i * i % CLASSES for epoch in self.drawn(self.feed(self.paths["c"], class_weights="balanced"), 20) for i in epoch)
         self.assertEqual(set(drawn), {0, 1, 4})  # squares
