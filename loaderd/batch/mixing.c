@@ -44,7 +44,8 @@ int mixing_check_label(const struct batcher *batcher, const struct packimg_sampl
 		return 0;
 	snprintf(error->text, sizeof(error->text),
 		 "sample %llu: its label is %d, and its target has the classes 0 to %u, %s",
-		 (unsigned long long)sample->index, sample->label, classes - 1,
+		 (unsigned long long)dataset_number(batcher->options.dataset, sample->index),
+		 sample->label, classes - 1,
 		 given ? "as targets(num_classes=) says; give as many as there are"
 		       : "as many as the dataset has");
 	return given ? -EINVAL : -EBADMSG;

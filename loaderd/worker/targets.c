@@ -1,20 +1,31 @@
 /* Targets of mixed batches: which a feed delivers, and what the client is told of them. */
 #include "loaderd/worker/delivery_internal.h"
 
+#include "loaderd/batch/derived_values.h"
 #include "loaderd/worker/subscription.h"
 #include "proto/framing.h"
 
 #include <errno.h>
 #include <stdio.h>
 
+/* Returns true for values in the frame of an image, and those that say what was cropped of it. */
+static bool belongs_to_pixels(const struct schema *schema, const char *name)
+{
+	struct value derived;
+	int found = schema_find(schema, name);
+	if (found < 0)
+		return derived_value_find(name, &derived) &&
+		       derived_value_is_of_views(derived.source);
+	return schema->values[found].store != SCHEMA_IN_INDEX &&
+	       delivery_is_of_views(schema, (unsigned)found);
+}
+
 /* Refuses values that belong to the pixels of an image, which are no longer those of a sample. */
 static int check_unmixed(const Loaderd__OpenFeed *request, const struct schema *schema,
 			 struct refusal *refusal)
 {
 	for (size_t i = 0; i < request->n_values; i++) {
-		int found = schema_find(schema, request->values[i]);
-		if (found < 0 || schema->values[found].store == SCHEMA_IN_INDEX ||
-		    !delivery_is_of_views(schema, (unsigned)found))
+		if (!belongs_to_pixels(schema, request->values[i]))
 			continue;
 		return refuse_request(refusal, EINVAL, "values",
 				      "value \"%.63s\" belongs to the pixels of its sample alone, "

@@ -405,12 +405,17 @@ TEST(refusals_say_what_to_do)
 {
 	static const int32_t labels[] = {0, 7};
 	static const char *const fields[] = {"number"}, *const deferred[] = {FEED_DEFERRED};
+	static const char *const offsets[] = {"__crop_top_left__"};
 	struct fixture *fixture = *state;
 	struct feed_options options = options_of(fixture, dataset(fixture), mixing);
 	fixture_start(fixture, NULL, "--threads", "1", "--set", "limits.field_bytes=4000", NULL);
 	options.batch_size = 15;
 	refused(&options, -EINVAL, "batch_size 15 is odd; ask for 16");
 	options.batch_size = 16;
+	options.values = offsets;
+	options.value_count = 1;
+	refused(&options, -EINVAL, "value \"__crop_top_left__\" belongs to the pixels");
+	options.value_count = 0;
 	options.fields = fields;
 	options.field_count = 1;
 	refused(&options, -EINVAL, "ask for values instead of fields");

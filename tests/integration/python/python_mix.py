@@ -145,6 +145,20 @@ class Feeds(Case):
             self.assertEqual(batch["__target__"].shape, (4, CLASSES))
             self.assertTrue((list(batch)[1] == batch["__target__"]).all())
 
+    def test_buckets(self):
+        """A batch is mixed at the size of its bucket; the last of an odd number stays as it is."""
+        buckets = {"buckets": [(48, 40), (24, 20)], "batch_pixels": 5 * 48 * 40, "batch_size": 8, "drop_last": False}
+        with self.open("bucket_resize", **buckets) as plain, self.open("bucket_resize mixup(8) targets(pairs)", **buckets) as mixed:
+            counts = set()
+            for one, batch in zip(plain, mixed):
+                counts.add(batch.count)
+                for i in range(batch.count):
+                    own, other = one.images[i].astype("f4"), one.images[min(i ^ 1, batch.count - 1)].astype("f4")
+                    share = batch["share"][i]
+                    self.assertEqual(share == 1, (i ^ 1) == batch.count)
+                    self.assertTrue(numpy.allclose(batch.images[i], share * own + (1 - share) * other, atol=0.501))
+            self.assertIn(5, counts)
+
     def test_refusals(self):
         for name in ("mask", "boxes", "kind"):
             self.refused(f'value "{name}" belongs to the pixels of its sample alone', self.open, values=[name])
