@@ -2,8 +2,6 @@
 #include "format/augment/kernels/blend.h"
 #include "format/augment/kernels/vectors.h"
 
-#include <string.h>
-
 enum { BLEND_LANES = 16 };
 #define FLOATS __m512
 
