@@ -171,19 +171,16 @@ static int evaluate(struct choosing *at, const struct where *where)
 {
 	enum { STEP = 1 << 10 };
 	struct opening_progress *progress = at->progress;
-	bool cancelled = false;
 	atomic_fetch_add_explicit(&progress->total, at->entries, memory_order_relaxed);
 	sigbus_guard_enter(&at->dataset->guard);
-	for (uint64_t i = 0; i < at->entries && !cancelled; i++) {
+	for (uint64_t i = 0; i < at->entries && !is_stopped(at); i++) {
 		if (where_match(where, at->image, selection_at(&at->part->selection, i)) != 0)
 			at->kept[i / 64] |= UINT64_C(1) << i % 64;
-		if (i % STEP != STEP - 1)
-			continue;
-		atomic_fetch_add_explicit(&progress->done, STEP, memory_order_relaxed);
-		cancelled = is_stopped(at);
+		if (i % STEP == STEP - 1)
+			atomic_fetch_add_explicit(&progress->done, STEP, memory_order_relaxed);
 	}
 	bool faulted = sigbus_guard_leave();
-	return faulted ? -EBADMSG : cancelled ? -ECANCELED : 0;
+	return faulted ? -EBADMSG : is_stopped(at) ? -ECANCELED : 0;
 }
 
 /* Drops the entries of a list that are not kept. */
