@@ -447,7 +447,9 @@ static bool batch_make(struct batcher *batcher, struct batcher_thread *thread,
 	uint32_t i = (uint32_t)(unit % batcher->unit_span);
 	struct batcher_counters *counters = &batcher->counters[thread->index];
 	struct packimg_error error;
-	uint64_t index = order_slice_at(&work->slice, i).sample;
+	const struct order_item item = order_slice_at(&work->slice, i);
+	const uint64_t index = item.sample;
+	thread->copy = item.copy;
 	int r = sample_make_unit(batcher, thread, work, unit, index, times, &error);
 	if (r == -ECANCELED)
 		return false; /* the client has gone */

@@ -95,6 +95,7 @@ struct batcher_thread {
 	struct packimg_sample kept[PACKIMG_AHEAD_MAX];
 	uint64_t kept_unit;
 	uint32_t kept_count;
+	uint32_t copy; /* of the sample being made (struct order_item) */
 	struct thread_clock clock;
 	int32_t label;         /* of the sample made last */
 	bool alone;            /* no other feed is in the pool */

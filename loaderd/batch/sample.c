@@ -116,7 +116,7 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 			struct sample_times *times, struct packimg_error *error)
 {
 	struct dataset *dataset = batcher->options.dataset;
-	uint32_t copy = order_slice_at(&work->slice, i).copy;
+	const uint32_t copy = thread->copy;
 	struct packimg_sample sample;
 	int r = find_stored(batcher, part, times, &sample, error);
 	if (r < 0)
@@ -244,7 +244,7 @@ static int make_mosaic(struct batcher *batcher, struct batcher_thread *thread,
 {
 	struct value_join join;
 	struct sample_part part = {.index = index, .bytes = bytes, .join = &join};
-	uint32_t copy = order_slice_at(&work->slice, i).copy;
+	const uint32_t copy = thread->copy;
 	int r = joining_begin(&batcher->options.values, view_seed(batcher, copy, 0), work->epoch,
 			      index, &thread->joined_bytes, &join);
 	if (r < 0) {
@@ -374,8 +374,12 @@ int sample_make_unit(struct batcher *batcher, struct batcher_thread *thread,
 	bool waits = io_mode_of(batcher->io) == IO_URING;
 	if (!waits && batcher->options.dataset->mapped)
 		return make_sample(batcher, thread, work, i, index, &bytes, times, error);
-	if (unit - thread->kept_unit < thread->kept_count) {
-		bytes.read = &thread->kept[unit - thread->kept_unit];
+	/* A draw by class reads the file again, which may have changed since the copy was made. */
+	const bool has_kept = unit - thread->kept_unit < thread->kept_count;
+	const struct packimg_sample *kept =
+		has_kept ? &thread->kept[unit - thread->kept_unit] : NULL;
+	if (kept && kept->index == index) {
+		bytes.read = kept;
 		return make_sample(batcher, thread, work, i, index, &bytes, times, error);
 	}
 	uint64_t start = ticks_now();

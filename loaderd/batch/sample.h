@@ -27,9 +27,9 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *t
 			       struct batcher_work *work, uint64_t unit, uint32_t count,
 			       struct sample_times *times);
 /*
- * Makes sample `index` for a claimed unit and stores it at the unit's index in the batch, and its
- * label in thread->label. On error,
- * returns a negative errno and sets error->text; the bytes at that index are then undefined.
+ * Makes sample `index`, its copy thread->copy, for a claimed unit and stores it at the unit's index
+ * in the batch, and its label in thread->label. On error, returns a negative errno and sets
+ * error->text; the bytes at that index are then undefined.
  * -ECANCELED: the feed is being stopped, and error->text is not set. -EINVAL: the sample is intact
  * but does not fit the pipeline or a field's capacity.
  */
