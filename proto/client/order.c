@@ -1,7 +1,7 @@
 #include "proto/client/order.h"
 
 #include "format/base/system/io.h"
-#include "proto/client/connection.h"
+#include "proto/client/feed_state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,13 +18,6 @@ enum {
 	PART_SIZE_0 = sizeof(struct feed_part),
 	ORDER_SIZE_0 = sizeof(struct feed_order),
 };
-
-static size_t known_size(size_t callers, size_t first, size_t ours)
-{
-	if (callers == 0)
-		callers = first;
-	return callers < ours ? callers : ours;
-}
 
 static int out_of_memory(char *error)
 {
@@ -119,7 +112,7 @@ static int keep_part(const struct feed_part *callers, struct kept_order *order, 
 {
 	struct feed_part part = {0};
 	struct kept_part *kept = &order->parts[order->part_count];
-	memcpy(&part, callers, known_size(callers->size, PART_SIZE_0, sizeof(part)));
+	memcpy(&part, callers, feed_known_size(callers->size, PART_SIZE_0, sizeof(part)));
 	for (int i = 0; i < ORDER_FILES; i++)
 		kept->lists[i] = -1;
 	Loaderd__Part **message = &order->messages[order->part_count++];
@@ -200,7 +193,7 @@ static int keep_all(const struct feed_order *order, struct kept_order *kept, cha
 int order_keep(const struct feed_order *callers, struct kept_order **ret_kept, char *error)
 {
 	struct feed_order order = {0};
-	memcpy(&order, callers, known_size(callers->size, ORDER_SIZE_0, sizeof(order)));
+	memcpy(&order, callers, feed_known_size(callers->size, ORDER_SIZE_0, sizeof(order)));
 	if (order.part_count == 0 || order.part_count > PARTS_MAX || !order.parts)
 		return error_set(error, -EINVAL, "parts: %u, but a feed has 1 to %d.",
 				 order.part_count, PARTS_MAX);
