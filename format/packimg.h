@@ -674,6 +674,28 @@ int packimg_writer_finish(struct packimg_writer *writer, struct packimg_error *e
 void packimg_writer_free(struct packimg_writer *writer);
 
 /*
+ * A receiver: files of a dataset whose bytes the caller has from elsewhere, such as a store. They
+ * appear under their names only when they are complete, as a writer's do.
+ */
+struct packimg_receiver;
+
+/*
+ * Creates empty files under temporary names. shard_count: of a set; 0 for a file. path as for a
+ * writer.
+ */
+int packimg_receiver_new(const char *path, uint32_t shard_count,
+			 struct packimg_receiver **ret_receiver, struct packimg_error *error);
+/* Returns the descriptor of a file, for reading and writing; the receiver keeps it. */
+int packimg_receiver_fd(const struct packimg_receiver *receiver, uint32_t shard);
+/*
+ * Syncs and renames the files, as packimg_writer_finish() does. Does not check what they contain.
+ * The descriptors are closed afterwards.
+ */
+int packimg_receiver_finish(struct packimg_receiver *receiver, struct packimg_error *error);
+/* Removes files without a final name. Accepts NULL. */
+void packimg_receiver_free(struct packimg_receiver *receiver);
+
+/*
  * Rewriter: copies the files of a dataset with other JPEG indexes; everything else stays the same
  * (SPEC.md, "Adding side data"), but files without sections `members` and `sizes` get them.
  * Existing files do not change before packimg_rewriter_finish(). The dataset must outlive the

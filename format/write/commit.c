@@ -2,7 +2,7 @@
 #include "format/base/uuid.h"
 #include "format/error.h"
 #include "format/write/hint_sections.h"
-#include "format/write/replace.h"
+#include "format/write/publish.h"
 #include "format/write/writer.h"
 
 #include <errno.h>
@@ -338,87 +338,6 @@ static int shard_seal(struct packimg_writer *writer, uint32_t number,
 	return io_finish(fd, r == 0 ? io_write_at(fd, &header, sizeof(header), 0) : r);
 }
 
-/* Returns the path without its extension. */
-static void writer_base(const struct packimg_writer *writer, char ret_base[SHARD_SET_PATH_MAX])
-{
-	size_t size = strlen(writer->path);
-
-	strcpy(ret_base, writer->path);
-	if (size > 5 && strcmp(ret_base + size - 5, ".pimg") == 0)
-		ret_base[size - 5] = '\0';
-}
-
-/* Returns the final name of a shard: the path of the writer, or NAME-00000-of-0000N.pimg. */
-static int shard_path(const struct packimg_writer *writer, uint32_t number,
-		      char ret_path[SHARD_SET_PATH_MAX])
-{
-	char base[SHARD_SET_PATH_MAX];
-
-	if (writer->shard_size == 0) {
-		strcpy(ret_path, writer->path);
-		return 0;
-	}
-	writer_base(writer, base);
-	return shard_name_path(base, number, writer->shard_count, ret_path);
-}
-
-/* Renames every shard to its final name. Sets ret_done to the number of shards renamed. */
-static int writer_commit_shards(struct packimg_writer *writer, uint32_t *ret_done)
-{
-	char path[SHARD_SET_PATH_MAX];
-
-	for (*ret_done = 0; *ret_done < writer->shard_count; ++*ret_done) {
-		int r = shard_path(writer, *ret_done, path);
-		if (r < 0)
-			return r;
-		r = temp_files_commit(&writer->temp_files, *ret_done, path);
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-/* Renames all shards. If one rename fails, removes the shards already renamed. */
-static int writer_commit_first(struct packimg_writer *writer)
-{
-	char path[SHARD_SET_PATH_MAX];
-	uint32_t done;
-
-	int r = writer_commit_shards(writer, &done);
-	if (r < 0) {
-		for (uint32_t i = 0; i < done; i++)
-			if (shard_path(writer, i, path) == 0)
-				unlink(path);
-		return r;
-	}
-	writer->renamed = true;
-	return io_sync_folder(writer->temp_files.directory);
-}
-
-/*
- * Commits the files. A rename can only replace one file by one file; other existing files need
- * replace_commit().
- */
-static int writer_commit(struct packimg_writer *writer)
-{
-	bool set = writer->shard_size > 0;
-	char base[SHARD_SET_PATH_MAX];
-	struct shard_name name;
-
-	/*
-	 * The path can have neither shards nor a commit record, or the caller guarantees that it
-	 * has none.
-	 */
-	if (writer->alone || (!set && (shard_name_parse(writer->path, &name) == 0 ||
-				       shard_set_base(writer->path, base) < 0)))
-		return writer_commit_first(writer);
-	writer_base(writer, base);
-	int r = replace_is_needed(base, set);
-	if (r < 0)
-		return r;
-	return r > 0 ? replace_commit(&writer->temp_files, base, set) : writer_commit_first(writer);
-}
-
 static int writer_finish(struct packimg_writer *writer)
 {
 	struct blob blobs[BLOB_COUNT] = {{0}};
@@ -432,7 +351,14 @@ static int writer_finish(struct packimg_writer *writer)
 		r = shard_seal(writer, i, blobs);
 	for (int i = BLOB_FIELDS; i < BLOB_COUNT; i++)
 		free(blobs[i].data);
-	return r == 0 ? writer_commit(writer) : r;
+	const struct publication publication = {
+		.path = writer->path,
+		.set = writer->shard_size > 0,
+		.shard_count = writer->shard_count,
+		.alone = writer->alone,
+	};
+
+	return r == 0 ? publish(&publication, &writer->temp_files, &writer->renamed) : r;
 }
 
 int packimg_writer_finish(struct packimg_writer *writer, struct packimg_error *error)
