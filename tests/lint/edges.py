@@ -86,7 +86,9 @@ TABLE = {
     "trainer/device/cuda/kernels": "format/augment/deferred.h trainer/device/dropout_rng.h trainer/device/pos_embed.h trainer/device/cuda trainer/device/cuda/kernels/common trainer/device/optimizers",
     "trainer/device/cuda/kernels/common": "trainer/device/cuda trainer/device/cuda/kernels",
 
-    "tools/packimg/common": "format/error.h format/packimg.h",
+    # S3 and HTTP
+    "tools/store": "format/error.h",
+    "tools/packimg/common": "format/error.h format/header.h format/packimg.h tools/store",
     "tools/packimg/image": "format/packimg.h format/augment/resize.h tools/packimg/common",
     "tools/packimg/source": "format/foreign_format.h format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
     "tools/packimg/convert": "format/foreign_format.h tools/packimg/common tools/packimg/image tools/packimg/source",

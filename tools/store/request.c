@@ -1,0 +1,184 @@
+/* An attempt's request: address, signature, headers, limits. */
+#include "tools/store/store_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+	CONNECT_TIMEOUT_MS = 10000,
+	STALL_TIMEOUT_S = 30, /* without a byte */
+	REDIRECTS_MAX = 5,
+	RECEIVE_BUFFER = 1 << 18,
+	URL_MAX = 2 * STORE_SETTING_MAX + 3 * STORE_ADDRESS_MAX,
+};
+
+/* SHA-256 of nothing. Bodies are not hashed, because TLS protects them. */
+#define EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+static const char *region_of(const struct store *store, const struct store_object *object)
+{
+	return object->region[0] ? object->region : store->settings.region;
+}
+
+/*
+ * Buckets with a dot in their name do not match AWS's certificates as a part of the host's name.
+ */
+static void write_s3_url(const struct transfer *transfer, char url[URL_MAX])
+{
+	const struct store_settings *settings = &transfer->store->settings;
+	const struct store_address *address = &transfer->request.object->address;
+	const char *query = transfer->request.query, *endpoint = settings->endpoint;
+	char own[STORE_SETTING_MAX];
+
+	if (!endpoint[0]) {
+		const char *region = region_of(transfer->store, transfer->request.object);
+
+		snprintf(own, sizeof(own), "https://s3.%s.amazonaws.com%s", region,
+			 strncmp(region, "cn-", 3) == 0 ? ".cn" : "");
+		endpoint = own;
+	}
+	const char *host = strstr(endpoint, "://") + 3;
+	if (settings->path_style || strchr(address->bucket, '.'))
+		snprintf(url, URL_MAX, "%s/%s/%s%s%s", endpoint, address->bucket, address->path,
+			 query ? "?" : "", query ? query : "");
+	else
+		snprintf(url, URL_MAX, "%.*s%s.%s/%s%s%s", (int)(host - endpoint), endpoint,
+			 address->bucket, host, address->path, query ? "?" : "",
+			 query ? query : "");
+}
+
+static int add_header(struct transfer *transfer, const char *name, const char *value)
+{
+	char line[STORE_TOKEN_MAX + 64];
+
+	snprintf(line, sizeof(line), "%s: %s", name, value);
+	struct curl_slist *headers = curl_slist_append(transfer->headers, line);
+	explicit_bzero(line, sizeof(line));
+	if (!headers)
+		return -ENOMEM;
+	transfer->headers = headers;
+	return 0;
+}
+
+static int add_version(struct transfer *transfer)
+{
+	const struct store_object *object = transfer->request.object;
+
+	if (transfer->request.method != STORE_GET)
+		return 0;
+	if (object->etag[0])
+		return add_header(transfer, "If-Match", object->etag);
+	if (object->modified[0])
+		return add_header(transfer, "If-Unmodified-Since", object->modified);
+	return 0;
+}
+
+static int sign(struct transfer *transfer)
+{
+	struct store *store = transfer->store;
+	bool has_body = transfer->request.body_size != 0;
+	char provider[128];
+
+	snprintf(provider, sizeof(provider), "aws:amz:%s:s3",
+		 region_of(store, transfer->request.object));
+	curl_easy_setopt(transfer->easy, CURLOPT_AWS_SIGV4, provider);
+	curl_easy_setopt(transfer->easy, CURLOPT_USERNAME, store->credentials.key);
+	curl_easy_setopt(transfer->easy, CURLOPT_PASSWORD, store->credentials.secret);
+	int r = add_header(transfer, "x-amz-content-sha256",
+			   has_body ? "UNSIGNED-PAYLOAD" : EMPTY_SHA256);
+	if (!r && store->credentials.token[0])
+		r = add_header(transfer, "x-amz-security-token", store->credentials.token);
+	return r;
+}
+
+static void set_method(CURL *easy, const struct store_request *request)
+{
+	switch (request->method) {
+	case STORE_GET:
+		break;
+	case STORE_HEAD:
+		curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
+		return;
+	case STORE_PUT:
+		curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, "PUT");
+		break;
+	case STORE_POST:
+		curl_easy_setopt(easy, CURLOPT_POST, 1L);
+		break;
+	case STORE_DELETE:
+		curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, "DELETE");
+		return;
+	}
+	if (request->method == STORE_GET)
+		return;
+	curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body_size);
+	curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request->body ? request->body : "");
+}
+
+static void set_limits(const struct transfer *transfer)
+{
+	const struct store_address *address = &transfer->request.object->address;
+	CURL *easy = transfer->easy;
+
+	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, address->tls ? "https" : "http,https");
+	curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, address->s3 ? 0L : 1L);
+	curl_easy_setopt(easy, CURLOPT_MAXREDIRS, (long)REDIRECTS_MAX);
+	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
+	curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+	curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)STALL_TIMEOUT_S);
+	curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)RECEIVE_BUFFER);
+	/* with large bodies, several connections are faster than several streams of one */
+	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	if (transfer->store->settings.ca_bundle[0])
+		curl_easy_setopt(easy, CURLOPT_CAINFO, transfer->store->settings.ca_bundle);
+}
+
+/* Reads the credentials on first use, and before they expire. */
+static int ready_credentials(struct store *store, struct packimg_error *error)
+{
+	int64_t renew_s = store->credentials.renew_s;
+
+	if (store->has_credentials && (renew_s == 0 || time(NULL) < renew_s))
+		return 0;
+	int r = store_credentials_read(&store->settings, &store->credentials, error);
+	store->has_credentials = !r;
+	return r;
+}
+
+int transfer_prepare(struct transfer *transfer, struct packimg_error *error)
+{
+	const struct store_request *request = &transfer->request;
+	bool s3 = request->object->address.s3;
+	char url[URL_MAX], range[64];
+	int r = s3 ? ready_credentials(transfer->store, error) : 0;
+
+	if (r)
+		return r;
+	transfer->easy = curl_easy_init();
+	if (!transfer->easy)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	if (s3)
+		write_s3_url(transfer, url);
+	curl_easy_setopt(transfer->easy, CURLOPT_URL, s3 ? url : request->object->address.path);
+	set_limits(transfer);
+	set_method(transfer->easy, request);
+	if (request->method == STORE_GET) {
+		snprintf(range, sizeof(range), "%" PRIu64 "-%" PRIu64,
+			 request->offset + transfer->received, request->offset + request->size - 1);
+		curl_easy_setopt(transfer->easy, CURLOPT_RANGE, range);
+	}
+	r = add_version(transfer);
+	if (!r && request->body_size)
+		r = add_header(transfer, "Content-Type", "application/octet-stream");
+	if (!r && s3 && transfer->store->credentials.key[0])
+		r = sign(transfer);
+	if (r)
+		return packimg_fail(error, r, "out of memory");
+	curl_easy_setopt(transfer->easy, CURLOPT_HTTPHEADER, transfer->headers);
+	return 0;
+}

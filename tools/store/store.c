@@ -1,0 +1,615 @@
+#include "tools/store/store.h"
+#include "format/base/system/clock.h"
+#include "tools/store/store_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum {
+	CONNECTIONS_DEFAULT = 16,
+	DELAY_FIRST_MS = 50,
+	DELAY_MAX_MS = 5000,
+	RETRY_AFTER_MAX_S = 60,
+	POLL_MS = 100, /* how often options.stopped is asked */
+};
+
+int store_open(const struct store_options *options, struct store **ret_store,
+	       struct packimg_error *error)
+{
+	struct store *store = calloc(1, sizeof(*store));
+
+	if (!store || curl_global_init(CURL_GLOBAL_DEFAULT)) {
+		free(store);
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	}
+	store->options = *options;
+	if (!store->options.connections)
+		store->options.connections = CONNECTIONS_DEFAULT;
+	int r = store_settings_read(&store->settings, error);
+	if (!r) {
+		store->multi = curl_multi_init();
+		if (!store->multi)
+			r = packimg_fail(error, -ENOMEM, "out of memory");
+	}
+	if (r) {
+		store_close(store);
+		return r;
+	}
+	curl_multi_setopt(store->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS,
+			  (long)store->options.connections);
+	curl_multi_setopt(store->multi, CURLMOPT_MAXCONNECTS, (long)store->options.connections);
+	*ret_store = store;
+	return 0;
+}
+
+/* Ends the attempt. */
+static void transfer_stop(struct transfer *transfer)
+{
+	if (transfer->easy) {
+		curl_multi_remove_handle(transfer->store->multi, transfer->easy);
+		curl_easy_cleanup(transfer->easy);
+	}
+	transfer->easy = NULL;
+	curl_slist_free_all(transfer->headers);
+	transfer->headers = NULL;
+}
+
+static void transfer_free(struct transfer *transfer)
+{
+	transfer_stop(transfer);
+	reply_deinit(&transfer->reply);
+	free(transfer);
+}
+
+static void free_list(struct transfer *transfer)
+{
+	while (transfer) {
+		struct transfer *next = transfer->next;
+
+		transfer_free(transfer);
+		transfer = next;
+	}
+}
+
+void store_close(struct store *store)
+{
+	if (!store)
+		return;
+	free_list(store->running);
+	free_list(store->waiting);
+	curl_multi_cleanup(store->multi);
+	store_credentials_clear(&store->credentials);
+	free(store);
+}
+
+struct store_counters store_counters(const struct store *store)
+{
+	return store->counters;
+}
+
+int store_object_init(struct store_object *object, const char *address, struct packimg_error *error)
+{
+	*object = (struct store_object){.size = STORE_SIZE_UNKNOWN};
+	return store_address_parse(address, &object->address, error);
+}
+
+static void append(struct transfer **list, struct transfer *transfer)
+{
+	while (*list)
+		list = &(*list)->next;
+	transfer->next = NULL;
+	*list = transfer;
+}
+
+static void take_out(struct transfer **list, struct transfer *transfer)
+{
+	while (*list != transfer)
+		list = &(*list)->next;
+	*list = transfer->next;
+}
+
+int store_submit(struct store *store, const struct store_request *request)
+{
+	struct transfer *transfer = calloc(1, sizeof(*transfer));
+
+	if (!transfer)
+		return -ENOMEM;
+	transfer->store = store;
+	transfer->request = *request;
+	append(&store->waiting, transfer);
+	return 0;
+}
+
+/* Frees a transfer that is in no list any more, and calls `done`. */
+static void transfer_finish(struct transfer *transfer, int status,
+			    const struct packimg_error *error)
+{
+	const struct reply *reply = &transfer->reply;
+	const struct store_result result = {
+		.status = status,
+		.error = error,
+		.etag = reply->etag,
+		.reply = reply->body ? reply->body : "",
+	};
+
+	transfer->store->ended++;
+	if (transfer->request.done)
+		transfer->request.done(transfer->request.context, &result);
+	transfer_free(transfer);
+}
+
+static size_t on_header(char *line, size_t unit, size_t count, void *context)
+{
+	struct transfer *transfer = context;
+
+	(void)unit;
+	return reply_take_header(&transfer->reply, line, count) ? count : 0;
+}
+
+/* Whether the reply is the range that was asked for, of the version that was read before. */
+static int check_range(struct transfer *transfer, struct packimg_error *error)
+{
+	const struct store_request *request = &transfer->request;
+	const struct reply *reply = &transfer->reply;
+	struct store_object *object = request->object;
+	const char *name = object->address.shown;
+	uint64_t last = request->offset + request->size - 1;
+
+	if (reply->status != 206)
+		return packimg_fail(error, -EBADMSG,
+				    "%.200s: the server ignores requests for a part of a file "
+				    "(Range); download the file, and give its path",
+				    name);
+	if (reply->encoded)
+		return packimg_fail(error, -EBADMSG,
+				    "%.200s: the object has a Content-Encoding; store it without",
+				    name);
+	if (!reply->has_range || reply->first != request->offset + transfer->received ||
+	    reply->last > last || (reply->last < last && !request->size_unknown))
+		return packimg_fail(error, -EBADMSG,
+				    "%.200s: the server answers with another range than the one "
+				    "asked for",
+				    name);
+	if (reply->total == STORE_SIZE_UNKNOWN && object->size == STORE_SIZE_UNKNOWN)
+		return packimg_fail(error, -EBADMSG, "%.200s: the server does not say its size",
+				    name);
+	if ((object->size != STORE_SIZE_UNKNOWN && reply->total != STORE_SIZE_UNKNOWN &&
+	     reply->total != object->size) ||
+	    (object->etag[0] && reply->etag[0] && strcmp(reply->etag, object->etag) != 0))
+		return packimg_fail(error, -ESTALE, "%.200s was replaced while it was read", name);
+	return 0;
+}
+
+/* The first reply tells the version; weak ETags cannot be compared by If-Match. */
+static void learn_version(struct store_object *object, const struct reply *reply)
+{
+	if (object->size != STORE_SIZE_UNKNOWN)
+		return;
+	object->size = reply->total;
+	if (reply->etag[0] == '"')
+		strcpy(object->etag, reply->etag);
+	strcpy(object->modified, reply->modified);
+}
+
+/* Takes a part of the range. An error ends the transfer. */
+static int take_range(struct transfer *transfer, const char *bytes, size_t size)
+{
+	const struct store_request *request = &transfer->request;
+
+	if (!transfer->checked) {
+		int r = check_range(transfer, &transfer->fault_error);
+
+		if (r)
+			return r;
+		learn_version(request->object, &transfer->reply);
+		transfer->checked = true;
+	}
+	if (size > transfer->reply.last - (request->offset + transfer->received) + 1)
+		return packimg_fail(&transfer->fault_error, -EBADMSG,
+				    "%.200s: the server sends more than it has announced",
+				    request->object->address.shown);
+	int r = request->take(request->context, bytes, size);
+	if (r)
+		return packimg_fail(&transfer->fault_error, r, "%.200s: %s",
+				    request->object->address.shown, strerror(-r));
+	transfer->received += size;
+	transfer->failures = 0;
+	transfer->store->counters.bytes += size;
+	return 0;
+}
+
+static size_t on_body(char *bytes, size_t unit, size_t count, void *context)
+{
+	struct transfer *transfer = context;
+
+	(void)unit;
+	if (transfer->request.method != STORE_GET || transfer->reply.status / 100 != 2)
+		return reply_take_body(&transfer->reply, bytes, count) ? count : 0;
+	transfer->fault = take_range(transfer, bytes, count);
+	return transfer->fault ? 0 : count;
+}
+
+/* Begins an attempt. */
+static int transfer_start(struct transfer *transfer, struct packimg_error *error)
+{
+	struct store *store = transfer->store;
+	int r = transfer_prepare(transfer, error);
+
+	if (r)
+		return r;
+	reply_deinit(&transfer->reply);
+	transfer->checked = false;
+	transfer->curl_error[0] = '\0';
+	curl_easy_setopt(transfer->easy, CURLOPT_PRIVATE, transfer);
+	curl_easy_setopt(transfer->easy, CURLOPT_ERRORBUFFER, transfer->curl_error);
+	curl_easy_setopt(transfer->easy, CURLOPT_HEADERFUNCTION, on_header);
+	curl_easy_setopt(transfer->easy, CURLOPT_HEADERDATA, transfer);
+	curl_easy_setopt(transfer->easy, CURLOPT_WRITEFUNCTION, on_body);
+	curl_easy_setopt(transfer->easy, CURLOPT_WRITEDATA, transfer);
+	if (curl_multi_add_handle(store->multi, transfer->easy) != CURLM_OK)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	store->counters.requests++;
+	return 0;
+}
+
+/* Starts waiting transfers whose time has come, while there are connections. */
+static void start_waiting(struct store *store)
+{
+	const int64_t now_ms = clock_ms();
+	struct transfer *transfer = store->waiting, *next;
+
+	for (; transfer && store->running_count < store->options.connections; transfer = next) {
+		struct packimg_error error = {{0}};
+
+		next = transfer->next;
+		if (transfer->start_ms > now_ms)
+			continue;
+		take_out(&store->waiting, transfer);
+		int r = transfer_start(transfer, &error);
+		if (r) {
+			transfer_finish(transfer, r, &error);
+			return; /* `done` may have changed the list */
+		}
+		append(&store->running, transfer);
+		store->running_count++;
+	}
+}
+
+/* A random part of a delay that doubles with each failure; or what the server asks for. */
+static int64_t delay_ms(const struct transfer *transfer)
+{
+	unsigned doublings = transfer->failures ? transfer->failures - 1 : 0;
+	uint64_t most_ms = DELAY_MAX_MS;
+	curl_off_t asked_s = 0;
+	uint32_t random = 0;
+
+	if (doublings < 10 && (DELAY_FIRST_MS << doublings) < DELAY_MAX_MS)
+		most_ms = DELAY_FIRST_MS << doublings;
+	if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != sizeof(random))
+		random = UINT32_MAX / 2;
+	curl_easy_getinfo(transfer->easy, CURLINFO_RETRY_AFTER, &asked_s);
+	if (asked_s > RETRY_AFTER_MAX_S)
+		asked_s = RETRY_AFTER_MAX_S;
+	return (int64_t)asked_s * 1000 + (int64_t)(most_ms * random >> 32);
+}
+
+/* Whether another attempt may succeed where libcurl has failed. */
+static bool code_retryable(CURLcode code)
+{
+	static const CURLcode codes[] = {
+		CURLE_COULDNT_RESOLVE_PROXY,
+		CURLE_COULDNT_RESOLVE_HOST,
+		CURLE_COULDNT_CONNECT,
+		CURLE_OPERATION_TIMEDOUT,
+		CURLE_SSL_CONNECT_ERROR,
+		CURLE_GOT_NOTHING,
+		CURLE_SEND_ERROR,
+		CURLE_RECV_ERROR,
+		CURLE_PARTIAL_FILE,
+		CURLE_WEIRD_SERVER_REPLY,
+	};
+
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
+		if (code == codes[i])
+			return true;
+	return false;
+}
+
+/* Why libcurl has failed, with a remedy where there is one. */
+static int fail_code(const struct transfer *transfer, CURLcode code, struct packimg_error *error)
+{
+	const char *name = transfer->request.object->address.shown;
+
+	switch (code) {
+	case CURLE_PEER_FAILED_VERIFICATION:
+	case CURLE_SSL_CACERT_BADFILE:
+		return packimg_fail(error, -EACCES,
+				    "%.160s: the server's certificate cannot be checked: %s; name "
+				    "a file of CA certificates in AWS_CA_BUNDLE or SSL_CERT_FILE",
+				    name,
+				    transfer->curl_error[0] ? transfer->curl_error
+							    : curl_easy_strerror(code));
+	case CURLE_WRITE_ERROR:
+		return packimg_fail(error, -EBADMSG,
+				    "%.200s: the server's headers or its error "
+				    "message have no end",
+				    name);
+	case CURLE_OUT_OF_MEMORY: /* libcurl's answer to a header of more than 100 KiB, too */
+		return packimg_fail(error, -ENOMEM,
+				    "%.200s: the server's headers are too long, or memory is out",
+				    name);
+	default:
+		return packimg_fail(error, -ECONNABORTED, "%.160s: %s", name,
+				    transfer->curl_error[0] ? transfer->curl_error
+							    : curl_easy_strerror(code));
+	}
+}
+
+/* What an attempt has come to. */
+enum outcome {
+	OUTCOME_DONE,
+	OUTCOME_RETRY, /* after a delay */
+	OUTCOME_AGAIN, /* at once: with new credentials, or in another region */
+	OUTCOME_FAILED,
+};
+
+/* The region that a reply names instead of the one that was asked. */
+static bool correct_region(struct transfer *transfer, const struct reply_fields *fields)
+{
+	struct store_object *object = transfer->request.object;
+	const char *region = transfer->reply.region[0] ? transfer->reply.region : fields->region;
+
+	if (transfer->moved || !object->address.s3 || !region[0] ||
+	    region[strspn(region, "abcdefghijklmnopqrstuvwxyz0123456789-")] ||
+	    (transfer->reply.status != 301 && transfer->reply.status != 307 &&
+	     transfer->reply.status != 400))
+		return false;
+	transfer->moved = true;
+	strcpy(object->region, region);
+	return true;
+}
+
+static enum outcome judge_refusal(struct transfer *transfer, struct packimg_error *error,
+				  int *ret_status)
+{
+	const struct reply *reply = &transfer->reply;
+	const struct store_credentials *credentials = &transfer->store->credentials;
+	struct store_object *object = transfer->request.object;
+	struct reply_fields fields;
+
+	reply_parse(reply->body ? reply->body : "", reply->body_size, &fields);
+	*ret_status = reply_fail(reply, &fields, object, object->address.s3 && credentials->key[0],
+				 credentials->origin, error);
+	if (reply_retryable(reply, &fields))
+		return OUTCOME_RETRY;
+	if (correct_region(transfer, &fields))
+		return OUTCOME_AGAIN;
+	if (!transfer->renewed && object->address.s3 && reply_expired(reply, &fields)) {
+		transfer->renewed = true;
+		transfer->store->has_credentials = false;
+		return OUTCOME_AGAIN;
+	}
+	return OUTCOME_FAILED;
+}
+
+/* A reply of success to PUT, POST or DELETE may have an error in its body. */
+static bool has_error_body(const struct reply *reply)
+{
+	struct reply_fields fields;
+
+	if (!reply->body)
+		return false;
+	reply_parse(reply->body, reply->body_size, &fields);
+	return fields.code[0] != '\0';
+}
+
+static enum outcome judge(struct transfer *transfer, CURLcode code, struct packimg_error *error,
+			  int *ret_status)
+{
+	const struct store_request *request = &transfer->request;
+
+	*ret_status = 0;
+	if (transfer->fault) {
+		*ret_status = transfer->fault;
+		*error = transfer->fault_error;
+		return OUTCOME_FAILED;
+	}
+	if (code != CURLE_OK) {
+		*ret_status = fail_code(transfer, code, error);
+		return code_retryable(code) ? OUTCOME_RETRY : OUTCOME_FAILED;
+	}
+	if (transfer->reply.status / 100 != 2 || has_error_body(&transfer->reply))
+		return judge_refusal(transfer, error, ret_status);
+	if (request->method != STORE_GET || transfer->received == request->size ||
+	    (request->size_unknown && transfer->checked &&
+	     transfer->received == transfer->reply.last + 1 - request->offset))
+		return OUTCOME_DONE;
+	*ret_status = packimg_fail(error, -ECONNABORTED, "%.200s: the reply ends early",
+				   request->object->address.shown);
+	return OUTCOME_RETRY;
+}
+
+/* Ends an attempt, and the transfer with it, or makes it wait for the next one. */
+static void attempt_ended(struct transfer *transfer, CURLcode code)
+{
+	struct store *store = transfer->store;
+	struct packimg_error error = {{0}};
+	int status;
+	enum outcome outcome = judge(transfer, code, &error, &status);
+
+	take_out(&store->running, transfer);
+	store->running_count--;
+	if (outcome == OUTCOME_RETRY && (++transfer->failures >= STORE_FAILURES_MAX ||
+					 transfer->retries >= STORE_RETRIES_MAX)) {
+		struct packimg_error cause = error;
+
+		packimg_say(&error, "%.400s (after %u attempts)", cause.text,
+			    transfer->retries + 1);
+		status = -ECONNABORTED;
+		outcome = OUTCOME_FAILED;
+	}
+	if (outcome == OUTCOME_DONE || outcome == OUTCOME_FAILED) {
+		transfer_stop(transfer);
+		transfer_finish(transfer, status, &error);
+		return;
+	}
+	transfer->start_ms = clock_ms() + (outcome == OUTCOME_RETRY ? delay_ms(transfer) : 0);
+	transfer->retries++;
+	store->counters.retries++;
+	transfer_stop(transfer);
+	append(&store->waiting, transfer);
+}
+
+/* Ends the attempts that libcurl has finished. */
+static void end_attempts(struct store *store)
+{
+	CURLMsg *message;
+	int left;
+
+	while ((message = curl_multi_info_read(store->multi, &left))) {
+		struct transfer *transfer;
+
+		if (message->msg != CURLMSG_DONE)
+			continue;
+		curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&transfer);
+		attempt_ended(transfer, message->data.result);
+	}
+}
+
+static void stop_all(struct store *store)
+{
+	const struct packimg_error error = {"interrupted"};
+
+	while (store->running || store->waiting) {
+		struct transfer **list = store->running ? &store->running : &store->waiting;
+		struct transfer *transfer = *list;
+
+		store->running_count -= list == &store->running;
+		*list = transfer->next;
+		transfer_stop(transfer);
+		transfer_finish(transfer, -EINTR, &error);
+	}
+}
+
+static int count_transfers(const struct store *store)
+{
+	int count = (int)store->running_count;
+
+	for (const struct transfer *at = store->waiting; at; at = at->next)
+		count++;
+	return count;
+}
+
+/* Milliseconds until the next waiting transfer may start, at most most_ms. */
+static int wait_ms(const struct store *store, int most_ms)
+{
+	for (const struct transfer *at = store->waiting;
+	     at && store->running_count < store->options.connections; at = at->next) {
+		int left_ms = clock_left_ms(at->start_ms);
+
+		most_ms = left_ms < most_ms ? left_ms : most_ms;
+	}
+	return most_ms;
+}
+
+int store_run(struct store *store, int timeout_ms)
+{
+	const int64_t deadline_ms = clock_ms() + timeout_ms;
+	const uint64_t ended = store->ended;
+	int running;
+
+	while (store->running || store->waiting) {
+		if (store->options.stopped && store->options.stopped()) {
+			stop_all(store);
+			break;
+		}
+		start_waiting(store);
+		curl_multi_perform(store->multi, &running);
+		end_attempts(store);
+		if (store->ended != ended)
+			break;
+		int most_ms = wait_ms(store, POLL_MS);
+		if (timeout_ms >= 0 && clock_left_ms(deadline_ms) < most_ms)
+			most_ms = clock_left_ms(deadline_ms);
+		if (timeout_ms >= 0 && clock_left_ms(deadline_ms) == 0)
+			break;
+		curl_multi_poll(store->multi, NULL, 0, most_ms, NULL);
+	}
+	return count_transfers(store);
+}
+
+/* Waiting for one request. */
+struct answer {
+	const struct store_request *request;
+	bool ended;
+	int status;
+	struct packimg_error error;
+};
+
+static int answer_take(void *context, const void *bytes, size_t size)
+{
+	const struct answer *answer = context;
+
+	return answer->request->take(answer->request->context, bytes, size);
+}
+
+static void answer_done(void *context, const struct store_result *result)
+{
+	struct answer *answer = context;
+
+	answer->ended = true;
+	answer->status = result->status;
+	answer->error = *result->error;
+	if (answer->request->done)
+		answer->request->done(answer->request->context, result);
+}
+
+int store_ask(struct store *store, const struct store_request *request, struct packimg_error *error)
+{
+	struct answer answer = {.request = request};
+	struct store_request copy = *request;
+
+	copy.take = answer_take;
+	copy.done = answer_done;
+	copy.context = &answer;
+	if (store_submit(store, &copy))
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	while (!answer.ended)
+		store_run(store, -1);
+	if (answer.status && error)
+		*error = answer.error;
+	return answer.status;
+}
+
+struct first_bytes {
+	uint8_t *bytes;
+	size_t size;
+};
+
+static int take_first(void *context, const void *bytes, size_t size)
+{
+	struct first_bytes *first = context;
+
+	memcpy(first->bytes + first->size, bytes, size);
+	first->size += size;
+	return 0;
+}
+
+int store_read_first(struct store *store, struct store_object *object, void *bytes, size_t size,
+		     size_t *ret_size, struct packimg_error *error)
+{
+	struct first_bytes first = {.bytes = bytes};
+	const struct store_request request = {
+		.object = object,
+		.size = size,
+		.size_unknown = true,
+		.take = take_first,
+		.context = &first,
+	};
+	int r = store_ask(store, &request, error);
+
+	if (!r)
+		*ret_size = first.size;
+	return r;
+}
