@@ -290,6 +290,11 @@ static int shard_set_find(const char *path, char ret_path[SHARD_SET_PATH_MAX], c
 	char directory[SHARD_SET_PATH_MAX] = ".", base[SHARD_SET_PATH_MAX];
 	struct candidates candidates = {0};
 
+	if (strstr(path, "://"))
+		return sentence_fail(error, SHARD_SET_ERROR_MAX, -ENOENT,
+				     "%s is an address, not a file; packimg fetch copies a dataset "
+				     "from a store",
+				     path);
 	const char *slash = strrchr(path, '/');
 	const char *file = slash ? slash + 1 : path;
 	if (slash)

@@ -14,6 +14,7 @@
 #include "tools/packimg/common/name_table.h"
 #include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/progress.h"
+#include "tools/packimg/common/remote.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/extract_manifest.h"
 #include "tools/packimg/image/image.h"
@@ -36,6 +37,7 @@ struct extract {
 	unsigned jobs;
 	bool force, quiet, manifest, raw_names;
 	struct packimg *dataset;
+	struct remote *remote;
 	int folder; /* fd of DIR */
 	uint64_t *samples;
 	const struct schema *schema;
@@ -607,6 +609,8 @@ static int extract_run(struct extract *extract)
 			      &extract->count, &error))
 		return command_fail("%s", error.text);
 	int skipped = selection_report(&extract->selection);
+	if (remote_fetch_samples(extract->remote, extract->samples, extract->count, &error))
+		return command_fail("%s", error.text);
 	int r = name_files(extract);
 	if (r)
 		return command_fail("%s", strerror(-r));
@@ -635,10 +639,11 @@ int command_extract(int argc, char **argv)
 
 	options_read(options, &argp, argc, argv, &extract);
 	command_catch_interrupts();
-	int status = packimg_open(extract.path, &extract.dataset, &error)
-			     ? command_fail("%s", error.text)
-			     : extract_run(&extract);
-	packimg_close(extract.dataset);
+	int status =
+		remote_open(extract.path, extract.quiet, &extract.dataset, &extract.remote, &error)
+			? command_fail("%s", error.text)
+			: extract_run(&extract);
+	remote_close(extract.remote, extract.dataset);
 	if (extract.folder >= 0)
 		close(extract.folder);
 	free(extract.samples);

@@ -6,6 +6,7 @@
 #include "format/base/uuid.h"
 #include "format/hints.h"
 #include "tools/packimg/common/command.h"
+#include "tools/packimg/common/remote.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/selection.h"
 
@@ -444,11 +445,12 @@ int command_info(int argc, char **argv)
 	struct info_options info = {0};
 	struct packimg_error error;
 	struct packimg *dataset;
+	struct remote *remote;
 	struct summary summary;
 	int status;
 
 	options_read(options, &argp, argc, argv, &info);
-	if (packimg_open(info.path, &dataset, &error))
+	if (remote_open(info.path, true, &dataset, &remote, &error))
 		return command_fail("%s", error.text);
 	if (summarise_dataset(dataset, &summary))
 		status = command_fail("out of memory");
@@ -457,6 +459,6 @@ int command_info(int argc, char **argv)
 	else
 		status = print_text(dataset, &info, &summary);
 	free(summary.labels);
-	packimg_close(dataset);
+	remote_close(remote, dataset);
 	return status;
 }

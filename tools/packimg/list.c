@@ -4,6 +4,7 @@
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
+#include "tools/packimg/common/remote.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/common/typed_text.h"
 #include "tools/packimg/selection.h"
@@ -241,14 +242,15 @@ int command_list(int argc, char **argv)
 	struct list_options list = {0};
 	struct packimg_error error;
 	struct packimg *dataset;
+	struct remote *remote;
 	int status;
 
 	options_read(options, &argp, argc, argv, &list);
-	if (packimg_open(list.path, &dataset, &error)) {
+	if (remote_open(list.path, true, &dataset, &remote, &error)) {
 		status = command_fail("%s", error.text);
 	} else {
 		status = list_dataset(&list, dataset);
-		packimg_close(dataset);
+		remote_close(remote, dataset);
 	}
 	selection_deinit(&list.selection);
 	buffer_deinit(&list.text);

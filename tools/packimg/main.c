@@ -21,6 +21,7 @@ static const struct {
 	{"verify", command_verify, "check every checksum, image and index"},
 	{"extract", command_extract, "write images back to files"},
 	{"view", command_view, "show samples as pictures, on a page and on a contact sheet"},
+	{"fetch", command_fetch, "copy a dataset from a store (s3://, https://) into files"},
 	{"merge", command_merge, "merge several datasets into one"},
 	{"split", command_split, "split one dataset into several"},
 };

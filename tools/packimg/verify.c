@@ -6,6 +6,7 @@
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/progress.h"
+#include "tools/packimg/common/remote.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
 #include "tools/packimg/selection.h"
@@ -259,13 +260,15 @@ int command_verify(int argc, char **argv)
 	};
 	struct verify verify = {.jobs = command_cpu_count()};
 	struct packimg_error error;
+	struct remote *remote;
 
 	options_read(options, &argp, argc, argv, &verify);
 	command_catch_interrupts();
-	if (packimg_open(verify.path, &verify.dataset, &error))
-		return command_fail("%s", error.text);
-	int status = verify_dataset(&verify);
-	packimg_close(verify.dataset);
+	int status = remote_open(verify.path, verify.quiet, &verify.dataset, &remote, &error);
+	if (!status)
+		status = remote_fetch_all(remote, &error);
+	status = status ? command_fail("%s", error.text) : verify_dataset(&verify);
+	remote_close(remote, verify.dataset);
 	command_die_of_interrupt(COMMAND_NOTHING_WRITTEN);
 	return status;
 }

@@ -21,6 +21,7 @@ enum command_status {
 int command_advise(int argc, char **argv);
 int command_convert(int argc, char **argv);
 int command_index(int argc, char **argv);
+int command_fetch(int argc, char **argv);
 int command_info(int argc, char **argv);
 int command_list(int argc, char **argv);
 int command_verify(int argc, char **argv);

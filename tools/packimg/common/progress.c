@@ -50,9 +50,45 @@ static void draw_bar(const struct progress *progress, double done, const char *t
 	fflush(stderr);
 }
 
+void progress_init_bytes(struct progress *progress, const char *verb, bool quiet)
+{
+	progress_init(progress, verb, 0, quiet);
+	progress->in_bytes = true;
+}
+
+static const char *amount(const struct progress *progress, struct text_buffer *buffer,
+			  uint64_t count)
+{
+	return progress->in_bytes ? text_bytes(buffer, count) : text_count(buffer, count);
+}
+
+/* Writes the line; returns the part that is done, from 0 to 1. */
+static double write_line(const struct progress *progress, uint64_t images, uint64_t bytes,
+			 double elapsed, char *text, size_t size)
+{
+	uint64_t count = progress->in_bytes ? bytes : images;
+	double done = 0, rate = (double)count / elapsed;
+	size_t n = (size_t)snprintf(text, size, "%s %s", progress->verb,
+				    amount(progress, TEXT, count));
+
+	if (progress->total) {
+		done = (double)count / (double)progress->total;
+		n += (size_t)snprintf(text + n, size - n, " of %s (%.0f %%)",
+				      amount(progress, TEXT, progress->total), done * 100);
+	}
+	if (!progress->in_bytes)
+		n += (size_t)snprintf(text + n, size - n, "  %.0f images/s", rate);
+	if (bytes)
+		n += (size_t)snprintf(text + n, size - n, "  %.1f MB/s",
+				      (double)bytes / elapsed / 1e6);
+	if (progress->total && count && count <= progress->total)
+		snprintf(text + n, size - n, "  ETA %s",
+			 text_duration(TEXT, (double)(progress->total - count) / rate));
+	return done < 1 ? done : 1;
+}
+
 void progress_update(struct progress *progress, uint64_t images, uint64_t bytes)
 {
-	double done = 0;
 	char text[256];
 
 	if (progress->quiet)
@@ -61,21 +97,8 @@ void progress_update(struct progress *progress, uint64_t images, uint64_t bytes)
 	if (now - progress->last_s < (progress->terminal ? 0.1 : 10))
 		return;
 	progress->last_s = now;
-	double elapsed = now - progress->start_s;
-	double rate = (double)images / elapsed;
-	int n = snprintf(text, sizeof(text), "%s %s", progress->verb, text_count(TEXT, images));
-	if (progress->total) {
-		done = (double)images / (double)progress->total;
-		n += snprintf(text + n, sizeof(text) - (size_t)n, " of %s (%.0f %%)",
-			      text_count(TEXT, progress->total), done * 100);
-	}
-	n += snprintf(text + n, sizeof(text) - (size_t)n, "  %.0f images/s", rate);
-	if (bytes)
-		n += snprintf(text + n, sizeof(text) - (size_t)n, "  %.1f MB/s",
-			      (double)bytes / elapsed / 1e6);
-	if (progress->total && images && images <= progress->total)
-		n += snprintf(text + n, sizeof(text) - (size_t)n, "  ETA %s",
-			      text_duration(TEXT, (double)(progress->total - images) / rate));
+	double done =
+		write_line(progress, images, bytes, now - progress->start_s, text, sizeof(text));
 	if (progress->terminal)
 		draw_bar(progress, done, text);
 	else

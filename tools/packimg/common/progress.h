@@ -9,12 +9,15 @@
 
 struct progress {
 	const char *verb; /* verb, such as "converting" */
-	uint64_t total;   /* number of images, 0 if unknown */
+	uint64_t total;   /* number of images, or of bytes; 0 if unknown */
+	bool in_bytes;
 	bool quiet, terminal, shown;
 	double start_s, last_s;
 };
 
 void progress_init(struct progress *progress, const char *verb, uint64_t total, bool quiet);
+/* A line that counts bytes, for transfers. The caller adds to `total` what it learns. */
+void progress_init_bytes(struct progress *progress, const char *verb, bool quiet);
 /* Redraws the line if it is due; frequent calls are cheap. */
 void progress_update(struct progress *progress, uint64_t images, uint64_t bytes);
 /*

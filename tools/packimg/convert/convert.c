@@ -1,11 +1,21 @@
 /* packimg convert, from its command line to its summary. */
 #include "tools/packimg/convert/convert.h"
+#include "tools/packimg/common/remote_output.h"
 #include "tools/packimg/common/split_spec.h"
 #include "tools/packimg/common/text.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Refuses to replace a dataset unasked, and determines the path to write to. */
+static int prepare_output(struct convert_part *part, bool force, struct packimg_error *error)
+{
+	if (strstr(part->path, "://"))
+		return remote_output_new(part->path, force, &part->remote, &part->written, error);
+	part->written = part->path;
+	return command_check_output(part->path, force, error);
+}
 
 /*
  * Determines the output path of each part: FILE itself, or FILE with the part's name before its
@@ -29,17 +39,30 @@ static int convert_name_parts(struct convert *convert, struct packimg_error *err
 		part->path = part->name ? split_path(output, part->name) : strdup(output);
 		if (!part->path)
 			return packimg_fail(error, -ENOMEM, "out of memory");
-		int r = command_check_output(part->path, convert->options.force, error);
+		int r = prepare_output(part, convert->options.force, error);
 		if (r)
 			return r;
 	}
 	return 0;
 }
 
+/* Sends parts whose paths are addresses. */
+static int convert_send_parts(struct convert *convert, struct packimg_error *error)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; !r && i < convert->part_count; i++)
+		if (convert->parts[i].remote)
+			r = remote_output_send(convert->parts[i].remote, convert->options.quiet,
+					       error);
+	return r;
+}
+
 static void convert_deinit(struct convert *convert)
 {
 	for (uint32_t i = 0; i < convert->part_count; i++) {
 		packimg_writer_free(convert->parts[i].writer);
+		remote_output_free(convert->parts[i].remote);
 		free(convert->parts[i].path);
 	}
 	string_list_deinit(&convert->notes);
@@ -81,7 +104,8 @@ static int convert_list_and_write(struct convert *convert, struct packimg_error 
 			return r;
 	}
 	r = convert_assign(convert, error);
-	return r ? r : convert_write(convert, error);
+	r = r ? r : convert_write(convert, error);
+	return r ? r : convert_send_parts(convert, error);
 }
 
 static int convert_run(struct convert *convert)

@@ -18,9 +18,11 @@
 
 /* One dataset to write: all samples, or a part of a split. */
 struct convert_part {
-	const char *name; /* name of the part; NULL for all samples */
-	double fraction;  /* fraction of the samples; 0 if the part is a folder */
-	char *path;
+	const char *name;             /* name of the part; NULL for all samples */
+	double fraction;              /* fraction of the samples; 0 if the part is a folder */
+	char *path;                   /* as the user names it; may be an address */
+	struct remote_output *remote; /* of an address, else NULL */
+	const char *written;          /* the path to write to: that one, or remote's */
 	struct packimg_writer *writer;
 	struct statistics statistics;
 	uint64_t samples;

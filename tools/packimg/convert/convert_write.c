@@ -337,7 +337,7 @@ static int open_part(struct convert *convert, struct convert_part *part,
 	const struct packimg_writer_options options = {.shard_size = convert->options.shard_size};
 	const struct catalog *catalog = &convert->catalog;
 
-	int r = packimg_writer_new(part->path, &options, &part->writer, error);
+	int r = packimg_writer_new(part->written, &options, &part->writer, error);
 	if (r)
 		return r;
 	r = packimg_writer_classes(part->writer, catalog->classes, catalog->class_count, error);

@@ -6,6 +6,7 @@
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "tools/packimg/common/command.h"
+#include "tools/packimg/common/remote.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/view/choice.h"
 #include "tools/packimg/view/page.h"
@@ -37,6 +38,7 @@ struct view {
 	bool force;
 	struct panel_pipeline pipeline; /* text is NULL: as stored only */
 	struct packimg *dataset;
+	struct remote *remote;
 	uint64_t *samples, count, found;
 	char *page_path, *sheet_path; /* NULL: not written */
 	struct panel_maker maker;
@@ -316,6 +318,8 @@ static int prepare(struct view *view, struct packimg_error *error)
 	limit_samples(view);
 	int r = choice_resolve(&view->choice, view->dataset, &view->samples, &view->count,
 			       &view->found, error);
+	if (!r)
+		r = remote_fetch_samples(view->remote, view->samples, view->count, error);
 	return r || !view->pipeline.text
 		       ? r
 		       : panel_pipeline_open(&view->pipeline, view->dataset, error);
@@ -354,7 +358,7 @@ static int view_open_and_run(struct view *view)
 	status = status ? status : check_output(view, view->sheet_path);
 	if (status)
 		return status;
-	if (packimg_open(view->path, &view->dataset, &error))
+	if (remote_open(view->path, false, &view->dataset, &view->remote, &error))
 		return command_fail("%s", error.text);
 	return view_run(view);
 }
@@ -366,7 +370,7 @@ static void view_deinit(struct view *view)
 	panel_pipeline_close(&view->pipeline);
 	sheet_deinit(&view->sheet);
 	choice_deinit(&view->choice);
-	packimg_close(view->dataset);
+	remote_close(view->remote, view->dataset);
 	free(view->samples);
 	free(view->page_path);
 	free(view->sheet_path);

@@ -1,0 +1,261 @@
+"""An object store for tests: S3's API with signatures, plain HTTP, and faults on request. Uses only the standard library.
+
+Written from Amazon's API reference ("Signature Version 4", "GetObject", "CreateMultipartUpload" and so on), not from packimg's requests.
+"""
+
+import email.utils
+import hashlib
+import hmac
+import http.server
+import re
+import socket
+import struct
+import threading
+import urllib.parse
+
+KEY, SECRET, REGION = "TESTKEY", "testsecret", "eu-test-1"
+
+
+class Fault:
+    """What happens to the next `times` requests that match a method and a part of the path."""
+
+    def __init__(self, act, method="GET", part="", times=1):
+        self.act, self.method, self.part, self.times = act, method, part, times
+
+
+class Store:
+    """objects: (bucket, key) -> bytes. Without a bucket's name in a path's first segment the same objects are plain HTTP's."""
+
+    def __init__(self):
+        self.objects, self.uploads, self.faults, self.requests = {}, {}, [], []
+        self.keys = {KEY: (SECRET, "")}  # key: secret and session token
+        self.anonymous = set()  # buckets that need no signature
+        self.preconditions = True  # whether If-Match is obeyed
+        self.lock = threading.Lock()
+        store = self
+
+        class Handler(RequestHandler):
+            pass
+
+        Handler.store = store
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def put(self, bucket, key, data):
+        self.objects[bucket, key] = bytes(data)
+
+    def fail(self, act, **where):
+        self.faults.append(Fault(act, **where))
+
+    def environment(self, **changes):
+        """The variables of a client, without those of the machine."""
+        return {"AWS_ENDPOINT_URL_S3": self.url, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION,
+                "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
+                "no_proxy": "127.0.0.1", **changes}
+
+    def take_fault(self, method, path):
+        with self.lock:
+            for fault in self.faults:
+                if fault.times and method == fault.method and fault.part in path:
+                    fault.times -= 1
+                    return fault.act
+        return None
+
+
+def etag(data):
+    return '"' + hashlib.md5(data).hexdigest() + '"'
+
+
+def digest(key, text):
+    return hmac.new(key, text.encode(), hashlib.sha256).digest()
+
+
+class RequestHandler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def reply(self, status, body=b"", headers=()):
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD" and body:
+            self.wfile.write(body)
+
+    def refuse(self, status, code, message="", headers=()):
+        self.reply(status, f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode(), headers)
+
+    def signature(self, key, secret, scope, names, time, payload):
+        """The signature of this request ("Create a signed AWS API request")."""
+        path, _, query = self.path.partition("?")
+        query = "&".join(sorted(part if "=" in part else part + "=" for part in query.split("&"))) if query else ""
+        headers = "".join(f"{name}:{' '.join((self.headers[name] or '').split())}\n" for name in names)
+        canonical = "\n".join((self.command, path, query, headers, ";".join(names), payload))
+        text = "\n".join(("AWS4-HMAC-SHA256", time, scope, hashlib.sha256(canonical.encode()).hexdigest()))
+        sign = ("AWS4" + secret).encode()
+        for part in scope.split("/"):
+            sign = digest(sign, part)
+        return digest(sign, text).hex()
+
+    def allowed(self, bucket, body):
+        """Whether the request is signed by a known key; answers otherwise."""
+        match = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(.+), *SignedHeaders=([^,]+), *Signature=([0-9a-f]+)",
+                             self.headers["Authorization"] or "")
+        if not match:
+            if bucket in self.store.anonymous and not self.headers["Authorization"]:
+                return True
+            self.refuse(403, "AccessDenied", "Access Denied")
+            return False
+        key, scope, names, signature = match.groups()
+        names = names.split(";")
+        payload = self.headers["x-amz-content-sha256"] or ""
+        if key not in self.store.keys:
+            self.refuse(403, "InvalidAccessKeyId", "The key does not exist")
+            return False
+        secret, token = self.store.keys[key]
+        required = ["host", "x-amz-date", "x-amz-content-sha256"] + (["x-amz-security-token"] if token else [])
+        if token and self.headers["x-amz-security-token"] != token:
+            self.refuse(400, "ExpiredToken", "The provided token has expired.")
+            return False
+        good = (all(name in names for name in required) and scope.split("/")[1:] == [REGION, "s3", "aws4_request"]
+                and payload in ("UNSIGNED-PAYLOAD", hashlib.sha256(body).hexdigest())
+                and hmac.compare_digest(signature, self.signature(key, secret, scope, names, self.headers["x-amz-date"], payload)))
+        if not good:
+            self.refuse(403, "SignatureDoesNotMatch", "The signature does not match")
+        return good
+
+    def handle_request(self):
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        path, _, query = self.path.partition("?")
+        self.store.requests.append((self.command, self.path, dict(self.headers)))
+        act = self.store.take_fault(self.command, self.path)
+        if act and act(self):
+            return
+        bucket, _, key = urllib.parse.unquote(path.lstrip("/")).partition("/")
+        if bucket == "plain":  # plain HTTP, without signatures
+            bucket, _, key = key.partition("/")
+        elif not self.allowed(bucket, body):
+            return
+        arguments = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+        getattr(self, "do_" + self.command.lower())(bucket, key, arguments, body)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_request
+
+    def do_get(self, bucket, key, arguments, body):
+        data = self.store.objects.get((bucket, key))
+        if data is None:
+            return self.refuse(404, "NoSuchKey", "The specified key does not exist.")
+        if self.store.preconditions and self.headers["If-Match"] not in (None, etag(data)):
+            return self.refuse(412, "PreconditionFailed")
+        match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or "")
+        common = [("ETag", etag(data)), ("Last-Modified", email.utils.formatdate(0, usegmt=True))]
+        if not match:
+            return self.reply(200, data, common)
+        first, last = int(match[1]), min(int(match[2]), len(data) - 1)
+        if first > last:
+            return self.refuse(416, "InvalidRange", headers=[("Content-Range", f"bytes */{len(data)}")])
+        return self.reply(206, data[first:last + 1], common + [("Content-Range", f"bytes {first}-{last}/{len(data)}")])
+
+    def do_head(self, bucket, key, arguments, body):
+        data = self.store.objects.get((bucket, key))
+        if data is None:
+            self.reply(404)
+        else:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.send_header("ETag", etag(data))
+            self.end_headers()
+
+    def do_put(self, bucket, key, arguments, body):
+        if "uploadId" not in arguments:
+            self.store.put(bucket, key, body)
+        else:
+            parts = self.store.uploads.get((bucket, key, arguments["uploadId"]))
+            if parts is None:
+                return self.refuse(404, "NoSuchUpload")
+            parts[int(arguments["partNumber"])] = body
+        return self.reply(200, headers=[("ETag", etag(body))])
+
+    def do_post(self, bucket, key, arguments, body):
+        if "uploads" in arguments:
+            upload = f"id/{len(self.store.uploads)}+a&b"  # needs an encoding
+            self.store.uploads[bucket, key, upload] = {}
+            escaped = upload.replace("&", "&amp;")
+            return self.reply(200, f"<R><Bucket>{bucket}</Bucket><UploadId>{escaped}</UploadId></R>".encode())
+        parts = self.store.uploads.pop((bucket, key, arguments["uploadId"]), None)
+        if parts is None:
+            return self.refuse(404, "NoSuchUpload")
+        listed = [(int(n), tag) for n, tag in re.findall(rb"<PartNumber>(\d+)</PartNumber><ETag>([^<]+)</ETag>", body)]
+        wanted = [(n, etag(part).encode()) for n, part in sorted(parts.items())]
+        if listed != wanted or any(len(part) < 5 << 20 for _, part in sorted(parts.items())[:-1]):
+            return self.refuse(400, "InvalidPart")
+        self.store.put(bucket, key, b"".join(part for _, part in sorted(parts.items())))
+        return self.reply(200, b"<CompleteMultipartUploadResult><ETag>x</ETag></CompleteMultipartUploadResult>")
+
+    def do_delete(self, bucket, key, arguments, body):
+        if "uploadId" in arguments:
+            self.store.uploads.pop((bucket, key, arguments["uploadId"]), None)
+        else:
+            self.store.objects.pop((bucket, key), None)
+        self.reply(204)
+
+
+# Faults: take the handler, and return True if they have answered.
+
+
+def status(code, name="", headers=()):
+    def act(handler):
+        handler.refuse(code, name, headers=headers)
+        return True
+
+    return act
+
+
+def reset(handler):
+    """Ends the connection without a reply."""
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    handler.close_connection = True
+    handler.connection.close()
+    return True
+
+
+def raw(text, then_close=True):
+    """Sends bytes as they are."""
+
+    def act(handler):
+        handler.wfile.write(text if isinstance(text, bytes) else text.encode())
+        handler.close_connection = then_close
+        return True
+
+    return act
+
+
+def short(share=0.5):
+    """Announces the whole range, sends a part of it, and closes."""
+
+    def act(handler):
+        bucket, _, key = urllib.parse.unquote(handler.path.partition("?")[0].lstrip("/")).partition("/")
+        if bucket == "plain":
+            bucket, _, key = key.partition("/")
+        data = handler.store.objects[bucket, key]
+        first, last = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", handler.headers["Range"]).groups())
+        last = min(last, len(data) - 1)
+        handler.send_response(206)
+        handler.send_header("ETag", etag(data))
+        handler.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
+        handler.send_header("Content-Length", str(last - first + 1))
+        handler.end_headers()
+        handler.wfile.write(data[first:first + int((last - first + 1) * share)])
+        handler.close_connection = True
+        return True
+
+    return act

@@ -1,0 +1,79 @@
+/* Without libcurl or expat: refuses addresses. */
+#include "format/error.h"
+#include "tools/packimg/common/remote.h"
+#include "tools/packimg/common/remote_output.h"
+
+#include <string.h>
+
+int remote_open(const char *path, bool quiet, struct packimg **ret_dataset,
+		struct remote **ret_remote, struct packimg_error *error)
+{
+	(void)quiet;
+	*ret_remote = NULL;
+	if (strstr(path, "://"))
+		return packimg_fail(error, -ENOTSUP,
+				    "%s: this packimg was built without libcurl or expat, and "
+				    "cannot read from stores",
+				    path);
+	return packimg_open(path, ret_dataset, error);
+}
+
+uint32_t remote_shards(const char *address)
+{
+	(void)address;
+	return 0;
+}
+
+int remote_receive(const char *address, bool quiet, struct packimg_receiver *receiver,
+		   struct packimg **ret_dataset, struct remote **ret_remote,
+		   struct packimg_error *error)
+{
+	(void)receiver;
+	return remote_open(address, quiet, ret_dataset, ret_remote, error);
+}
+
+int remote_fetch_samples(struct remote *remote, const uint64_t *samples, uint64_t count,
+			 struct packimg_error *error)
+{
+	(void)remote, (void)samples, (void)count, (void)error;
+	return 0;
+}
+
+int remote_fetch_all(struct remote *remote, struct packimg_error *error)
+{
+	(void)remote, (void)error;
+	return 0;
+}
+
+struct remote_counters remote_counters(const struct remote *remote)
+{
+	(void)remote;
+	return (struct remote_counters){0};
+}
+
+void remote_close(struct remote *remote, struct packimg *dataset)
+{
+	(void)remote;
+	packimg_close(dataset);
+}
+
+int remote_output_new(const char *address, bool force, struct remote_output **ret_output,
+		      const char **ret_path, struct packimg_error *error)
+{
+	(void)force, (void)ret_output, (void)ret_path;
+	return packimg_fail(error, -ENOTSUP,
+			    "%s: this packimg was built without libcurl or expat, and cannot write "
+			    "to stores",
+			    address);
+}
+
+int remote_output_send(struct remote_output *output, bool quiet, struct packimg_error *error)
+{
+	(void)output, (void)quiet, (void)error;
+	return 0;
+}
+
+void remote_output_free(struct remote_output *output)
+{
+	(void)output;
+}
