@@ -45,18 +45,18 @@ static void read_pages(const void *memory, size_t size)
 
 /*
  * Allocates every page at the client's expense: the daemon refuses a ring with holes. Linux before
- * 5.14 cannot do this in one call.
+ * 5.14 cannot do this in one call, and qemu-user 7.2 reports success without doing anything.
  */
-static int provide_pages(void *memory, size_t size)
+static int provide_pages(void *memory, size_t size, int fd)
 {
 	(void)madvise(memory, size, MADV_HUGEPAGE);
-	if (madvise(memory, size, MADV_POPULATE_READ) == 0)
-		return 0;
-	if (errno == EFAULT) /* a read would have raised SIGBUS */
+	int r = madvise(memory, size, MADV_POPULATE_READ) == 0 ? 0 : -errno;
+	if (r == -EFAULT) /* a read would have raised SIGBUS */
 		return -ENOMEM;
-	if (errno != EINVAL)
-		return -errno;
-	read_pages(memory, size);
+	if (r < 0 && r != -EINVAL)
+		return r;
+	if (r < 0 || !ring_has_all_pages(fd, size))
+		read_pages(memory, size);
 	return 0;
 }
 
@@ -82,9 +82,9 @@ int ring_consumer_map(struct ring_consumer *consumer, int ring_fd, int ack_fd,
 	int r = ack == MAP_FAILED ? -errno : 0;
 	if (r == 0) {
 		consumer->ack = ack;
-		r = provide_pages(ack, RING_ACK_SIZE);
+		r = provide_pages(ack, RING_ACK_SIZE, ack_fd);
 	}
-	r = r ?: provide_pages(ring, (size_t)ring_file);
+	r = r ?: provide_pages(ring, (size_t)ring_file, ring_fd);
 	if (r == 0 && mapping == RING_MAP_OWN)
 		r = own_pages_init(&consumer->own, ring_fd, (size_t)ring_file, RING_ALIGN);
 	if (r < 0)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
 	       "words shared between processes need lock-free atomics");
@@ -416,6 +417,11 @@ bool ring_header_read(const void *header, uint64_t file_size, struct ring_geomet
 	const struct ring_header *either = header; /* versions agree on where `version` is */
 	return either->version == RING_VERSION_2 ? read_header_2(header, file_size, ret_layout)
 						 : read_header_1(header, file_size, ret_layout);
+}
+
+bool ring_has_all_pages(int fd, uint64_t size)
+{
+	return lseek(fd, 0, SEEK_HOLE) == (off_t)size;
 }
 
 void ring_unmap(const void *ring, uint64_t size, void *ack)

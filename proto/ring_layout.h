@@ -1,6 +1,6 @@
 /*
  * What the files of the ring share: the layout of a geometry, and the constant part of the header
- * in both versions. Pure functions, except for ring_unmap().
+ * in both versions. Pure functions, except for ring_has_all_pages() and ring_unmap().
  *
  * Memory ordering. Each direction is the store-buffer pattern: one side stores its update and then
  * loads the other's waiting word; the other side stores its waiting word and then loads the update.
@@ -36,5 +36,10 @@ void ring_header_write(const struct ring_geometry *layout, void *header);
  */
 bool ring_header_read(const void *header, uint64_t file_size, struct ring_geometry *ret_layout);
 
+/*
+ * Returns true if all pages of the memfd of size bytes exist: the client, which must touch them
+ * first, is then charged for them. Moves the fd's offset.
+ */
+bool ring_has_all_pages(int fd, uint64_t size);
 /* Unmaps both; either may be NULL. size: bytes of the ring. */
 void ring_unmap(const void *ring, uint64_t size, void *ack);

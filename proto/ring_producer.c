@@ -21,17 +21,6 @@ static int map_pages(void *memory, uint64_t size)
 	return madvise(memory, size, MADV_POPULATE_WRITE) == 0 || errno == EINVAL ? 0 : -errno;
 }
 
-/*
- * Returns true if all pages exist: the client, which must touch them first, is then charged for
- * them. A page stays once it exists: holes can be punched only before F_SEAL_FUTURE_WRITE, and a
- * swapped-out page stays charged. The kernel drops (drop_caches, reclaim) a page that was never
- * written only if no process maps it.
- */
-static bool has_all_pages(int fd, uint64_t size)
-{
-	return lseek(fd, 0, SEEK_HOLE) == (off_t)size;
-}
-
 /* Maps memory of exactly this size that is sealed against shrinking. */
 static int map_memory(int fd, uint64_t size, void **ret_memory)
 {
@@ -90,8 +79,13 @@ int ring_producer_start(struct ring_producer *producer)
 	if (fcntl(producer->ring_fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) < 0 ||
 	    fcntl(producer->ack_fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
 		return -errno;
-	if (!has_all_pages(producer->ring_fd, bytes) ||
-	    !has_all_pages(producer->ack_fd, RING_ACK_SIZE))
+	/*
+	 * A page stays once it exists: holes can be punched only before F_SEAL_FUTURE_WRITE, and a
+	 * swapped-out page stays charged. The kernel drops (drop_caches, reclaim) a page that was
+	 * never written only if no process maps it.
+	 */
+	if (!ring_has_all_pages(producer->ring_fd, bytes) ||
+	    !ring_has_all_pages(producer->ack_fd, RING_ACK_SIZE))
 		return -ENODATA;
 	int r = map_pages(producer->ack, RING_ACK_SIZE);
 	r = r ?: map_pages(producer->header, bytes);
