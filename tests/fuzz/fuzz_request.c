@@ -237,8 +237,7 @@ static void hang_up(struct client *client)
 {
 	if (client->socket < 0)
 		return;
-	if (client->has_ring)
-		ring_consumer_deinit(&client->ring);
+	ring_consumer_deinit(&client->ring); /* mapped before the feed is open */
 	drop_ring_fds(client);
 	frame_reader_deinit(&client->reader);
 	close(client->socket);
