@@ -339,6 +339,10 @@ int main(int argc, char **argv)
 		fputs("usage: served COUNT FILE|FOLDER...\n", stderr);
 		return 2;
 	}
+	if (getenv("MESON_EXE_WRAPPER")) { /* set when cross-compiled */
+		fputs("Under an emulator no daemon can be started\n", stderr);
+		return 77;
+	}
 	signal(SIGPIPE, SIG_IGN);
 	for (int i = 2; i < argc; i++)
 		read_seeds(argv[i]);
