@@ -66,6 +66,18 @@ static inline uint64_t feistel(const struct permutation *permutation, uint64_t x
 	return (uint64_t)left << right_bits | right;
 }
 
+static inline uint64_t feistel_inverse(const struct permutation *permutation, uint64_t x)
+{
+	unsigned right_bits = permutation->right_bits;
+	uint32_t left_mask = low_mask(permutation->left_bits), right_mask = low_mask(right_bits);
+	uint32_t left = (uint32_t)(x >> right_bits), right = (uint32_t)x & right_mask;
+	for (unsigned i = PERMUTATION_ROUNDS; i > 0; i -= 2) {
+		right ^= mix(left, permutation->keys[i - 1]) & right_mask;
+		left ^= mix(right, permutation->keys[i - 2]) & left_mask;
+	}
+	return (uint64_t)left << right_bits | right;
+}
+
 uint64_t permutation_at(const struct permutation *permutation, uint64_t point)
 {
 	assert(point < permutation->count);
@@ -80,4 +92,15 @@ uint64_t permutation_at(const struct permutation *permutation, uint64_t point)
 		point = feistel(permutation, point);
 	} while (point >= permutation->count);
 	return point;
+}
+
+uint64_t permutation_find(const struct permutation *permutation, uint64_t value)
+{
+	assert(value < permutation->count);
+	if (permutation->left_bits == 0)
+		return value;
+	do {
+		value = feistel_inverse(permutation, value);
+	} while (value >= permutation->count);
+	return value;
 }

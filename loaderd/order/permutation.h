@@ -27,3 +27,5 @@ void permutation_init(struct permutation *permutation, uint64_t count, uint64_t 
 void permutation_init_identity(struct permutation *permutation, uint64_t count);
 /* point < count. */
 uint64_t permutation_at(const struct permutation *permutation, uint64_t point);
+/* Returns the point that permutation_at() maps to value; value < count. */
+uint64_t permutation_find(const struct permutation *permutation, uint64_t value);

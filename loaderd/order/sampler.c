@@ -48,6 +48,14 @@ static uint64_t part_seed(const struct sampler *sampler, uint32_t part)
 	return part == 0 ? sampler->seed : random_u64(sampler->seed, part, 0, RANDOM_PART);
 }
 
+static uint64_t block_place(const struct sampler *sampler, const struct sampler_part *part,
+			    const struct place *at)
+{
+	struct block_order order;
+	block_order_init(&order, &sampler->blocks, part->selection.count, sampler->seed, at->pass);
+	return block_order_at(&order, at->place);
+}
+
 /* Returns the sample of the part that a draw chooses. */
 static uint64_t draw_sample(const struct sampler *sampler, const struct sampler_part *part,
 			    const struct place *at)
@@ -57,6 +65,8 @@ static uint64_t draw_sample(const struct sampler *sampler, const struct sampler_
 		struct permutation permutation;
 		if (!sampler->shuffle)
 			return selection_at(&part->selection, at->place);
+		if (sampler->blocks.samples > 0)
+			return selection_at(&part->selection, block_place(sampler, part, at));
 		permutation_init(&permutation, part->selection.count, seed, at->pass, 0,
 				 RANDOM_ORDER);
 		return selection_at(&part->selection, permutation_at(&permutation, at->place));

@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "loaderd/order/blocks.h"
 #include "loaderd/order/buckets.h"
 #include "loaderd/order/class_index.h"
 #include "loaderd/order/mixture.h"
@@ -54,7 +55,8 @@ enum sampler_ends {
 struct sampler {
 	uint64_t seed;
 	bool shuffle;
-	uint64_t global; /* distinct samples of a global batch */
+	struct block_sizes blocks; /* of the only part, of kind SAMPLER_ONCE; shuffled only */
+	uint64_t global;           /* distinct samples of a global batch */
 	/* samples of an epoch, and positions unless there are buckets; set by sampler_finish() */
 	uint64_t epoch_samples;
 	/*
