@@ -40,7 +40,8 @@ struct arguments {
 	const char *pipeline;
 	struct list shares; /* --mix */
 	const char *where;
-	/* of --mix and --where, see make_orders() */
+	struct list blocks; /* --blocks: samples of a block, blocks of a group */
+	/* of --mix, --where and --blocks, see make_orders() */
 	struct feed_part parts[LIST_MAX];
 	const struct feed_part *part_list[LIST_MAX];
 	uint32_t part_shares[LIST_MAX];
@@ -68,6 +69,7 @@ enum key {
 	KEY_CONSUME = 256,
 	KEY_MIX,
 	KEY_WHERE,
+	KEY_BLOCKS,
 	KEY_STEP,
 	KEY_EXPLAIN,
 	KEY_SLOTS,
@@ -122,6 +124,9 @@ static const struct argp_option options[] = {
 	 "Measure one feed of all datasets, mixed by these shares, one for each, such as 3,1", 2},
 	{"where", KEY_WHERE, "FILTER", 0,
 	 "Deliver only samples for which this holds, such as \"width >= 200\"; packimg(1), FILTERS",
+	 2},
+	{"blocks", KEY_BLOCKS, "SAMPLES,BLOCKS", 0,
+	 "Shuffle blocks of so many samples, and the samples of so many blocks among themselves",
 	 2},
 	{"socket", KEY_SOCKET, "PATH", 0,
 	 "Measure the daemon that listens there instead of private ones", 2},
@@ -211,10 +216,16 @@ static void parse_consume(struct argp_state *state, const char *text, struct set
 	argp_error(state, "--consume: \"%s\" is not one of none, read, copy", text);
 }
 
+static bool has_orders(const struct arguments *arguments)
+{
+	return arguments->shares.count || arguments->where || arguments->blocks.count;
+}
+
 /* Orders of the points: one of all datasets with --mix, else one for each if they need any. */
 static void make_orders(struct argp_state *state, struct arguments *arguments)
 {
 	size_t count = arguments->dataset_count, shares = arguments->shares.count;
+	const unsigned *blocks = arguments->blocks.values;
 
 	if (shares && shares != count)
 		argp_error(state, "--mix: %zu shares for %zu datasets", shares, count);
@@ -225,7 +236,9 @@ static void make_orders(struct argp_state *state, struct arguments *arguments)
 		arguments->part_list[i] = &arguments->parts[i];
 		arguments->orders[i] = (struct feed_order){.size = sizeof(arguments->orders[i]),
 							   .parts = &arguments->part_list[i],
-							   .part_count = 1};
+							   .part_count = 1,
+							   .block_samples = blocks[0],
+							   .group_blocks = blocks[1]};
 		arguments->part_shares[i] = arguments->shares.values[i];
 	}
 	if (!shares)
@@ -265,9 +278,9 @@ static void split_positional(struct argp_state *state, struct arguments *argumen
 				  "instruction set, set LOADERD_ISA");
 	if ((arguments->reopen.count || arguments->kill.count) && !arguments->hash)
 		argp_error(state, "--reopen and --kill require --hash");
-	if (arguments->settings.wanted && (arguments->shares.count || arguments->where))
-		argp_error(state, "--wanted cannot be combined with --mix or --where: its clients "
-				  "choose the samples");
+	if (arguments->settings.wanted && has_orders(arguments))
+		argp_error(state, "--wanted cannot be combined with --mix, --where or --blocks: "
+				  "its clients choose the samples");
 	make_orders(state, arguments);
 }
 
@@ -338,6 +351,14 @@ static error_t parse_measuring(int key, char *text, struct argp_state *state)
 		return 0;
 	case KEY_WHERE:
 		arguments->where = text;
+		return 0;
+	case KEY_BLOCKS:
+		parse_list(state, "blocks", text, 1, UINT32_MAX, &arguments->blocks);
+		if (arguments->blocks.count != 2)
+			argp_error(state,
+				   "--blocks: \"%s\" is not two numbers, samples of a block "
+				   "and blocks of a group",
+				   text);
 		return 0;
 	case KEY_SOCKET:
 		settings->socket = text;
@@ -470,7 +491,7 @@ static int list_points(const struct arguments *arguments, struct row **ret_rows,
 		point->size = value_or_default(&arguments->sizes, rest % sizes, 0);
 		rest /= sizes;
 		point->dataset = arguments->datasets[rest];
-		if (arguments->shares.count || arguments->where)
+		if (has_orders(arguments))
 			point->order = &arguments->orders[rest];
 		point->pipeline = expand(arguments->pipeline, point->size);
 		if (!point->pipeline)

@@ -527,6 +527,7 @@ int feed_order_make(const Loaderd__OpenFeed *request, struct fd_transfer *files,
 	struct sampler sampler = {
 		.seed = request->seed,
 		.shuffle = request->shuffle,
+		.blocks = {request->block_samples, request->group_blocks},
 		.global = (uint64_t)request->batch_size * world / repeats,
 		.by_batch = request->part_batches,
 		.part_count = (uint32_t)request->n_parts,
@@ -584,6 +585,9 @@ uint64_t feed_order_hash(const struct sampler *sampler)
 	const uint64_t numbers[] = {sampler->part_count, sampler->stage_count,
 				    sampler->epoch_samples, sampler->by_batch, sampler->continues};
 	XXH3_64bits_update(state, numbers, sizeof(numbers));
+	/* Without blocks the hash is that of versions which did not know them. */
+	if (sampler->blocks.samples > 0)
+		XXH3_64bits_update(state, &sampler->blocks, sizeof(sampler->blocks));
 	for (uint32_t s = 0; s < sampler->stage_count; s++) {
 		XXH3_64bits_update(state, &sampler->froms[s], sizeof(sampler->froms[s]));
 		for (uint32_t p = 0; p < sampler->part_count && sampler->part_count > 1; p++) {

@@ -462,6 +462,7 @@ static int announce_parts(const struct subscription *feed, const Loaderd__OpenFe
 		parts->bucket_samples[b] = buckets_size(buckets, b);
 	opened->bucket_samples = parts->bucket_samples;
 	opened->n_bucket_samples = buckets ? buckets->count : 0;
+	opened->block_samples = sampler ? sampler->blocks.samples : 0;
 	return 0;
 }
 

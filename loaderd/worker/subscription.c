@@ -75,6 +75,7 @@ static int check_wanted(const Loaderd__OpenFeed *request, struct refusal *refusa
 		{"epoch_samples", request->epoch_samples != 0},
 		{"part_batches", request->part_batches},
 		{"buckets", request->n_buckets > 0},
+		{"block_samples", request->block_samples > 0 || request->group_blocks > 0},
 	};
 	if (!request->wanted)
 		return 0;
@@ -132,6 +133,41 @@ static int check_buckets(const Loaderd__OpenFeed *request, const struct config *
 	if (request->n_buckets > 0 && request->n_parts == 0)
 		return refuse_request(refusal, EINVAL, "parts",
 				      "buckets need a part: give the dataset as the only one");
+	return 0;
+}
+
+static int refuse_blocks(const char *text, struct refusal *refusal)
+{
+	return refuse_request(refusal, EINVAL, "block_samples", "%s", text);
+}
+
+/* Blocks permute the chosen samples of one dataset, each of which comes once. */
+static int check_blocks(const Loaderd__OpenFeed *request, struct refusal *refusal)
+{
+	const Loaderd__Choice *choice = request->n_parts == 1 ? request->parts[0]->choice : NULL;
+	if (request->block_samples == 0 && request->group_blocks == 0)
+		return 0;
+	if (request->block_samples == 0 || request->group_blocks == 0)
+		return refuse_request(refusal, EINVAL, "block_samples",
+				      "block_samples %u and group_blocks %u: give both, at least "
+				      "1, or neither",
+				      request->block_samples, request->group_blocks);
+	if (request->n_parts == 0)
+		return refuse_request(refusal, EINVAL, "parts",
+				      "blocks need a part: give the dataset as the only one");
+	if (request->n_parts > 1)
+		return refuse_request(refusal, EINVAL, "block_samples",
+				      "a mixture of %zu parts has no blocks: give one part",
+				      request->n_parts);
+	if (!request->shuffle)
+		return refuse_blocks("blocks are shuffled: set shuffle, or omit them", refusal);
+	if (request->n_buckets > 0)
+		return refuse_blocks("a feed has either blocks or buckets", refusal);
+	if (choice && (choice->weighted || choice->class_weighted || choice->balanced ||
+		       choice->classes_per_batch > 0))
+		return refuse_blocks("weights and batches of classes draw samples one by one: omit "
+				     "them, or the blocks",
+				     refusal);
 	return 0;
 }
 
@@ -205,6 +241,7 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 				      BATCHER_FAIL);
 	r = check_parts(request, refusal);
 	r = r ?: check_buckets(request, config, refusal);
+	r = r ?: check_blocks(request, refusal);
 	return r ?: check_wanted(request, refusal);
 }
 

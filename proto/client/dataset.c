@@ -51,6 +51,18 @@ static int fill_facts(struct dataset *dataset, const Loaderd__Dataset *message)
 	return fill_fields(facts, message);
 }
 
+/* Blocks of which a store is read in few requests; groups that shuffle well and fit in memory. */
+static void suggest_blocks(struct feed_dataset *facts, uint64_t bytes)
+{
+	enum { BLOCK_BYTES = 1 << 20, GROUP_BYTES = 256 << 20 };
+	if (bytes == 0 || facts->samples == 0)
+		return;
+	uint64_t each = bytes / facts->samples ?: 1;
+	uint64_t samples = BLOCK_BYTES / each ?: 1;
+	facts->block_samples = (uint32_t)samples;
+	facts->group_blocks = (uint32_t)(GROUP_BYTES / (samples * each) ?: 1);
+}
+
 static int request_facts(struct connection *connection, const char *path, int64_t deadline_ms,
 			 Loaderd__Reply **ret_reply, char *error)
 {
@@ -88,6 +100,8 @@ int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret
 	connection_close(&connection);
 	if (r == 0 && fill_facts(dataset, dataset->reply->dataset) < 0)
 		r = error_set(error, -ENOMEM, "Out of memory.");
+	if (r == 0)
+		suggest_blocks(&dataset->facts, files_bytes(path));
 	if (r < 0) {
 		feed_dataset_free(&dataset->facts);
 		return r;

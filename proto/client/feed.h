@@ -182,6 +182,14 @@ struct feed_order {
 	 */
 	const struct feed_bucket *buckets;
 	uint32_t bucket_count;
+	/*
+	 * Above 0: an epoch permutes blocks of so many neighbouring samples, and within each group
+	 * of group_blocks successive blocks its samples, so that large pieces of the files are read
+	 * at a time. With one part, shuffled, without weights, classes and buckets. struct
+	 * feed_dataset suggests values.
+	 */
+	uint32_t block_samples;
+	uint32_t group_blocks; /* at least 1 with block_samples */
 	uint32_t reserved;
 };
 
@@ -525,6 +533,11 @@ struct feed_dataset {
 	uint8_t uuid[16];       /* same as feed_info.dataset_uuid */
 	uint32_t field_count;
 	const struct feed_dataset_field *fields; /* fields that feed_options.fields may name */
+	/*
+	 * For feed_order: blocks of about 1 MiB by the files' bytes per sample, and groups of about
+	 * 256 MiB. 0 if a file of the dataset is missing.
+	 */
+	uint32_t block_samples, group_blocks;
 };
 /* Errors as for feed_open(). */
 int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret_dataset,

@@ -49,17 +49,23 @@ static int open_one(const char *path, bool direct)
 	return fd < 0 ? -errno : fd;
 }
 
+/* Returns the path of a file, which may be in the buffer; NULL if it is too long. */
+static const char *path_of(const struct dataset_files *files, uint32_t number,
+			   char buffer[SHARD_SET_PATH_MAX])
+{
+	if (!files->is_set)
+		return files->path;
+	return shard_name_path(files->path, number, files->total, buffer) < 0 ? NULL : buffer;
+}
+
 static int open_file(const struct dataset_files *files, uint32_t number, bool direct, char *error)
 {
-	char shard_path[SHARD_SET_PATH_MAX];
-	const char *path = files->path;
+	char buffer[SHARD_SET_PATH_MAX];
 	struct stat status;
-	if (files->is_set) {
-		if (shard_name_path(files->path, number, files->total, shard_path) < 0)
-			return error_set(error, -ENAMETOOLONG,
-					 "dataset: %.300s...: the path is too long.", files->path);
-		path = shard_path;
-	}
+	const char *path = path_of(files, number, buffer);
+	if (!path)
+		return error_set(error, -ENAMETOOLONG, "dataset: %.300s...: the path is too long.",
+				 files->path);
 	int fd = open_one(path, direct);
 	if (fd == -ENOENT && files->is_set)
 		return error_set(error, -ENOENT,
@@ -239,4 +245,21 @@ int files_request(struct connection *connection, const Loaderd__Request *request
 	if (r == 0)
 		*ret_reply = reply;
 	return r;
+}
+
+uint64_t files_bytes(const char *path)
+{
+	char buffer[SHARD_SET_PATH_MAX], error[FEED_ERROR_MAX];
+	struct dataset_files files = {0};
+	uint64_t bytes = 0;
+	if (resolve_files(path, &files, error) < 0)
+		return 0;
+	for (uint32_t i = 0; i < files.total; i++) {
+		struct stat status;
+		const char *file = path_of(&files, i, buffer);
+		if (!file || stat(file, &status) < 0)
+			return 0;
+		bytes += (uint64_t)status.st_size;
+	}
+	return bytes;
 }

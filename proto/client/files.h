@@ -23,3 +23,5 @@ struct file_source {
 int files_request(struct connection *connection, const Loaderd__Request *request, const char *text,
 		  const struct file_source *sources, uint32_t count, int64_t deadline_ms,
 		  Loaderd__Reply **ret_reply, char *error);
+/* Returns the size of a dataset's files together; 0 if one is missing. */
+uint64_t files_bytes(const char *path);

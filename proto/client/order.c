@@ -215,6 +215,8 @@ int order_keep(const struct feed_order *callers, struct kept_order **ret_kept, c
 	kept->epoch_samples = order.epoch_samples;
 	kept->ends = order.ends;
 	kept->part_batches = order.part_batches != 0;
+	kept->block_samples = order.block_samples;
+	kept->group_blocks = order.group_blocks;
 	int r = kept->parts && kept->messages && kept->stages ? keep_all(&order, kept, error)
 							      : out_of_memory(error);
 	if (r < 0) {
@@ -237,6 +239,8 @@ void order_fill(const struct kept_order *kept, Loaderd__OpenFeed *request)
 	request->part_batches = kept->part_batches;
 	request->n_buckets = kept->bucket_count;
 	request->buckets = kept->buckets;
+	request->block_samples = kept->block_samples;
+	request->group_blocks = kept->group_blocks;
 }
 
 int order_name(const struct kept_order *kept, char **ret_name, char *error)

@@ -28,6 +28,7 @@ struct kept_order {
 	bool part_batches;
 	Loaderd__Bucket **buckets; /* [bucket_count], in one block */
 	uint32_t bucket_count;
+	uint32_t block_samples, group_blocks;
 };
 
 /*

@@ -196,6 +196,10 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
 			"does not know of buckets: update it, or open the feed without.");
+	if (feed->order && opened->block_samples != feed->order->block_samples)
+		return daemon_error(
+			&feed->connection, error, -ENOTSUP,
+			"does not know of blocks: update it, or open the feed without.");
 	if (!feed->ring.header)
 		return daemon_error(&feed->connection, error, -EPROTO,
 				    "opened a feed without a ring.");

@@ -91,10 +91,10 @@ static PyObject *module_dataset(PyObject *module, PyObject *arguments)
 	Py_BEGIN_ALLOW_THREADS r = feed_dataset(socket, path, &dataset, error);
 	Py_END_ALLOW_THREADS if (r < 0) return raise_error(r, error);
 	PyObject *result = Py_BuildValue(
-		"(KNNNNy#N)", (unsigned long long)dataset->samples, class_names(dataset),
+		"(KNNNNy#N(II))", (unsigned long long)dataset->samples, class_names(dataset),
 		statistics(dataset, dataset->mean), statistics(dataset, dataset->std),
 		text_of(dataset->metadata), dataset->uuid, (Py_ssize_t)sizeof(dataset->uuid),
-		dataset_fields(dataset));
+		dataset_fields(dataset), dataset->block_samples, dataset->group_blocks);
 	feed_dataset_free(dataset);
 	return result;
 }
@@ -110,7 +110,7 @@ static PyObject *module_default_socket(PyObject *module, PyObject *unused)
 
 static PyMethodDef module_methods[] = {
 	{"dataset", module_dataset, METH_VARARGS,
-	 "dataset(socket, path): (samples, classes, mean, std, metadata, uuid, fields)"},
+	 "dataset(socket, path): (samples, classes, mean, std, metadata, uuid, fields, blocks)"},
 	{"transforms", module_transforms, METH_NOARGS,
 	 "transforms(): [(name, text, [(name, form, words, min, max, required, default)])]"},
 	{"default_socket", module_default_socket, METH_NOARGS,

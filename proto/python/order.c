@@ -103,9 +103,10 @@ int order_parse(PyObject *description, struct parsed_order *ret_order)
 	unsigned long long epoch_samples;
 	int part_batches;
 	*ret_order = (struct parsed_order){.order = {.size = sizeof(ret_order->order)}};
-	if (!PyArg_ParseTuple(description, "O!O!IKpO!", &PyTuple_Type, &parts, &PyTuple_Type,
+	if (!PyArg_ParseTuple(description, "O!O!IKpO!II", &PyTuple_Type, &parts, &PyTuple_Type,
 			      &stages, &ret_order->order.ends, &epoch_samples, &part_batches,
-			      &PyTuple_Type, &buckets))
+			      &PyTuple_Type, &buckets, &ret_order->order.block_samples,
+			      &ret_order->order.group_blocks))
 		return -1;
 	ret_order->order.epoch_samples = epoch_samples;
 	ret_order->order.part_batches = (uint32_t)part_batches;

@@ -101,6 +101,8 @@ class Loaderbench(unittest.TestCase):
         for arguments, words in (
             (("--mix", "3", self.jpeg, self.raw), "--mix: 1 shares for 2 datasets"),
             (("--where", "sample < 0", self.jpeg), "holds for none of the samples"),
+            (("--blocks", "3", self.jpeg), "is not two numbers"),
+            (("--blocks", "3,2", "--stored-order", self.jpeg), "blocks are shuffled"),
             (("--mix", "1,1", "--wanted", self.jpeg, self.raw), "--wanted cannot be combined"),
         ):
             done = loaderbench(*options, *arguments)

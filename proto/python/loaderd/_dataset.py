@@ -30,6 +30,7 @@ class Dataset:
     metadata: str
     uuid: Optional[str]  # identifies the content; None if the daemon is too old to report it
     fields: Mapping[str, Field]
+    blocks: Tuple[int, int]  # block_samples and group_blocks of Feed(order="blocks") unless given; zeros if a file is missing
 
 
 def dataset(
@@ -43,11 +44,11 @@ def dataset(
     """Returns facts about a dataset from a daemon, which is chosen as for Feed."""
     address, _ = choose(socket, daemon, threads, settings)
     try:
-        samples, classes, mean, std, metadata, uuid, fields = _feed.dataset(address, os.fsencode(path))
+        samples, classes, mean, std, metadata, uuid, fields, blocks = _feed.dataset(address, os.fsencode(path))
     except _feed.Error as error:
         raise translated(error) from None
     described = {name: Field(_FIELD_TYPES[kind], longest if kind >= 3 else None) for name, kind, longest in fields}
-    return Dataset(samples, classes, mean, std, metadata, uuid_text(uuid), described)
+    return Dataset(samples, classes, mean, std, metadata, uuid_text(uuid), described, blocks)
 
 
 def uuid_text(uuid: bytes) -> Optional[str]:

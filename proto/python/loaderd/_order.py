@@ -12,6 +12,7 @@ from ._errors import BadOption
 
 _ENDS = {"first": 0, "last": 1}
 _MIX = {"sample": 0, "batch": 1}
+_ORDERS = {"samples": 0, "blocks": 1}
 _SHARES_MAX = 65536  # sum of the shares, MIXTURE_SHARES_MAX of the daemon
 
 # What changes in training is given as {batch: value}: the value from that batch over all ranks on, counted from epoch 0.
@@ -79,6 +80,34 @@ class Order(NamedTuple):
     paths: Tuple[str, ...]
     described: Mapping[str, Any]
     needs_batch: bool  # positions mean something else with another batch size times world
+
+    def with_blocks(self, blocks: "Blocks") -> "Order":
+        """Returns the same order with other blocks."""
+        described = {key: value for key, value in self.described.items() if key != "blocks"}
+        if blocks.samples:
+            described["blocks"] = list(blocks)
+        return self._replace(native=(*self.native[:-2], *blocks), described=described)
+
+
+class Blocks(NamedTuple):
+    """Samples of a block, and blocks of a group; zeros without blocks."""
+
+    samples: int
+    blocks: int
+
+
+def blocks_of(order: str, block_samples: int, group_blocks: int, suggested: Callable[[], Tuple[int, int]]) -> Blocks:
+    """Returns the blocks of an order. suggested(): returns those for the dataset, which is asked for only if one of both is not given."""
+    given = Blocks(number("block_samples", block_samples, 32), number("group_blocks", group_blocks, 32))
+    if not choice("order", order, _ORDERS):
+        if any(given):
+            raise BadOption('block_samples, group_blocks: need order="blocks"', 22)
+        return given
+    if all(given):
+        return given
+    samples, blocks = suggested()
+    chosen = given.samples or max(1, samples)
+    return Blocks(chosen, given.blocks or max(1, samples * blocks // chosen))
 
 
 def _number_of(kind: str, value: Any, name: str) -> bytes:
@@ -224,7 +253,7 @@ def make(
         })  # fmt: skip
     by_batch = choice("mix", mix, _MIX)
     return Order(
-        (tuple(native), stages, choice("ends", ends, _ENDS), number("epoch_samples", epoch_samples, 64), bool(by_batch), buckets),
+        (tuple(native), stages, choice("ends", ends, _ENDS), number("epoch_samples", epoch_samples, 64), bool(by_batch), buckets, 0, 0),
         tuple(part.dataset for part in parts),
         {"parts": described, "stages": [list(map(list_of, stage)) for stage in stages], "mix": mix, "buckets": [list(size[:2]) for size in buckets]},
         by_batch > 0 or len(batches) > 1 or bool(buckets) or any(part.classes_per_batch for part in parts),
@@ -251,9 +280,12 @@ def _differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> List[str]:
             digests = key in ("samples", "weights") or (key == "class_weights" and "balanced" not in (a.get(key), b[key]))
             changed = "has other entries" if a.get(key) and b[key] else "was given" if a.get(key) else "was not given"
             found.append(f"{key}{of} {changed}" if digests else f"{key}{of} was {_say(a.get(key))} and is {_say(b[key])}")
-    for key, words in (("stages", "shares and stages"), ("mix", "mix"), ("buckets", "buckets"), ("epoch_samples", "epoch_samples")):
-        if saved.get(key) != own[key]:
-            found.append(f"{words} was {_say(saved.get(key))} and is {_say(own[key])}")
+    for key, words in (
+        ("stages", "shares and stages"), ("mix", "mix"), ("buckets", "buckets"), ("blocks", "block_samples and group_blocks"),
+        ("epoch_samples", "epoch_samples"),
+    ):  # fmt: skip
+        if saved.get(key) != own.get(key):
+            found.append(f"{words} was {_say(saved.get(key))} and is {_say(own.get(key))}")
     return found
 
 

@@ -11,7 +11,7 @@ from ._daemon import Daemon, Settings, choose
 from ._dataset import dataset as facts_of, uuid_text
 from ._errors import BadOption, FeedError, RankChanged
 from ._launchers import Place, group
-from ._order import OpenedPart, Order, Part, Path, compare, make
+from ._order import Blocks, OpenedPart, Order, Part, Path, blocks_of, compare, make
 from ._options import BAD, LAST, Options, last_of, reconnect_timeout_ms
 from ._ranks import NO_DATALOADER, Number, RankWarning, is_given, resolve, uneven_ranks
 from ._stream import LABELS, Source
@@ -99,6 +99,9 @@ class Feed:
                  comes once per epoch; what is left of each bucket comes in smaller batches at its end, or with drop_last not at all
     batch_pixels with buckets: the most pixels of a batch of this rank; buckets of large images then have fewer than batch_size samples in
                  each batch. 0 means no limit
+    order        "samples": each epoch permutes all samples. "blocks", with shuffle: it permutes blocks of block_samples neighbouring samples, and
+                 then the samples of each group_blocks successive blocks among themselves, so that large pieces of the files are read at a
+                 time. 0 makes blocks of about 1 MiB and groups of about 256 MiB; a state_dict() keeps the numbers
     mix          "sample" mixes parts within a batch; "batch" takes each batch over all ranks from one part, in the same shares
     repeats      number of times each sample appears in its batch, with independent augmentation; must divide batch_size times world
     bad          "substitute", "skip" or "fail": handling of samples that cannot be decoded
@@ -157,6 +160,9 @@ class Feed:
         mix: str = "sample",
         buckets: Optional[Sequence[Tuple[int, int]]] = None,
         batch_pixels: int = 0,
+        order: str = "samples",
+        block_samples: int = 0,
+        group_blocks: int = 0,
         repeats: int = 1,
         wanted: bool = False,
         bad: str = "substitute",
@@ -227,8 +233,11 @@ class Feed:
         address, private = choose(socket, daemon, threads, settings)
         self._order: Optional[Order] = None
         self._buckets = parse_buckets(buckets, batch_size, batch_pixels)
-        if len(parts) > 1 or epoch_samples or self._buckets or parts[0].chooses():
-            self._order = make(parts, ends, epoch_samples, mix, self._buckets, lambda path: facts_of(path, socket=address).classes)
+        self._given_blocks = block_samples, group_blocks
+        blocks = blocks_of(order, *self._given_blocks, lambda: facts_of(parts[0].dataset, socket=address).blocks)
+        if len(parts) > 1 or epoch_samples or self._buckets or blocks.samples or parts[0].chooses():
+            plain = make(parts, ends, epoch_samples, mix, self._buckets, lambda path: facts_of(path, socket=address).classes)
+            self._order = plain.with_blocks(blocks)
             self._options["order"] = self._order.native
         else:
             self._options["dataset"] = os.fsencode(parts[0].dataset)
@@ -521,6 +530,7 @@ class Feed:
         if self._follows and self._source.is_ours:
             self._decided = False
             self._follow()
+        self._take_blocks(state)
         self._check_order(state)
         epoch, done = state["epoch"], state["batch"] * state["batch_size"] * max(1, state["world"])
         position = epoch, self._batch_after(done)
@@ -531,6 +541,18 @@ class Feed:
         self._warn_of_uneven_ranks()
         if strict:
             self._check_dataset(state)  # the file may have been replaced since this feed was opened
+
+    def _take_blocks(self, state: Mapping[str, Any]) -> None:
+        """Takes those of the state that were not given to this feed: its dataset may be cut into other files, which suggest others."""
+        own = self._order and self._order.described.get("blocks")
+        saved = (state.get("order") or {}).get("blocks")
+        if self._order is None or not own or not saved:
+            return
+        blocks = Blocks(*(given or before for given, before in zip(self._given_blocks, saved)))
+        if list(blocks) != own:
+            self._order = self._order.with_blocks(blocks)
+            self._options["order"] = self._order.native
+            self._source.move(self._source.position)
 
     def _check_order(self, state: Mapping[str, Any]) -> None:
         saved = state["batch_size"] * max(1, state["world"])

@@ -27,6 +27,7 @@ static const float weights[] = {
 
 enum { FILTERS = sizeof(filters) / sizeof(*filters), WEIGHTS = sizeof(weights) / sizeof(*weights) };
 enum { LIST_MAX = 64, LIST_EMPTY = 0xfd, LIST_SPARSE = 0xfe, LIST_RAGGED = 0xff };
+enum { WITH_BLOCKS = 0xf0 }; /* of the byte of the lists' kind: numbers of blocks follow */
 
 int wish_list_file(const struct wish *wish, Loaderd__PartFile kind)
 {
@@ -90,6 +91,10 @@ void wish_plan(struct wish *wish, struct script *script)
 	wish->values = script_next(script);
 	uint8_t kind = script_next(script);
 	wish->kind = kind < 16 ? kind % 8 : 0;
+	if (kind >= WITH_BLOCKS) {
+		wish->block_samples = (uint32_t)script_number(script_next(script));
+		wish->group_blocks = (uint32_t)script_number(script_next(script));
+	}
 	for (uint32_t p = 0; p < wish->parts; p++)
 		wish_part(wish, p, script);
 	for (uint32_t s = 0; s < wish->stages; s++)
@@ -114,5 +119,7 @@ void wish_ask(struct wish *wish, Loaderd__OpenFeed *open)
 	open->part_batches = wish->part_batches;
 	open->ends = wish->ends ? LOADERD__ENDS__ENDS_LAST : LOADERD__ENDS__ENDS_FIRST;
 	open->epoch_samples = wish->epoch_samples;
+	open->block_samples = wish->block_samples;
+	open->group_blocks = wish->group_blocks;
 	wish->parts = 0;
 }

@@ -13,6 +13,7 @@ struct wish {
 	uint32_t parts, stages, buckets; /* counts; no parts: no order */
 	bool part_batches, ends;
 	uint64_t epoch_samples;
+	uint32_t block_samples, group_blocks;
 	uint8_t length, values, kind; /* of the lists, see list_file() */
 	Loaderd__Part part[ORDER_PARTS_MAX];
 	Loaderd__Choice choice[ORDER_PARTS_MAX];

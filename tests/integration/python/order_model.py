@@ -7,7 +7,7 @@ from bisect import bisect_right
 from fractions import Fraction
 from math import gcd
 
-ORDER, COPY, MIXTURE, PART, DRAW, CLASSES, MEMBERS, BUCKETS = 1, 9, 11, 12, 13, 14, 15, 16
+ORDER, COPY, MIXTURE, PART, DRAW, CLASSES, MEMBERS, BUCKETS, BLOCKS, GROUPS = 1, 9, 11, 12, 13, 14, 15, 16, 19, 20
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 
 
@@ -66,10 +66,25 @@ def permuted(count, seed, number, sample, purpose):
     return at
 
 
-class Part:
-    """One part: `entries` are the sample numbers that are drawn from; weights and class weights are one list per stage."""
+def blocked(count, seed, number, block_samples, group_blocks):
+    """Returns a list of 0 .. count - 1 in the order of blocks."""
+    blocks = [range(i, min(i + block_samples, count)) for i in range(0, count, block_samples)]
+    at = permuted(len(blocks), seed, number, 0, BLOCKS)
+    blocks = [blocks[at(i)] for i in range(len(blocks))]
+    found = []
+    for group, first in enumerate(range(0, len(blocks), group_blocks)):
+        entries = [i for block in blocks[first : first + group_blocks] for i in block]
+        at = permuted(len(entries), seed, number, group, GROUPS)
+        found += [entries[at(i)] for i in range(len(entries))]
+    return found
 
-    def __init__(self, entries, first=0, weights=None, classes=None, class_weights=None, per_batch=0):
+
+class Part:
+    """One part: `entries` are the sample numbers that are drawn from; weights and class weights are one list per stage; blocks are (samples of a
+    block, blocks of a group)."""
+
+    def __init__(self, entries, first=0, weights=None, classes=None, class_weights=None, per_batch=0, blocks=None):
+        self.blocks, self.passes = blocks, {}
         self.entries, self.first, self.weights, self.class_weights, self.per_batch = entries, first, weights, class_weights, per_batch
         self.members = None
         if classes is not None:
@@ -87,6 +102,10 @@ class Part:
                 sums.append(total)
             point = (random_64(seed, turn, place, DRAW) >> 11) * 2.0**-53 * total
             return self.entries[bisect_right(sums, point)]
+        if self.blocks:
+            if turn not in self.passes:
+                self.passes[turn] = blocked(len(self.entries), seed, turn, *self.blocks)
+            return self.entries[self.passes[turn][place]]
         at = permuted(len(self.entries), seed, turn, 0, ORDER)(place) if shuffle else place
         return self.entries[at]
 

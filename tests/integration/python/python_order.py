@@ -70,7 +70,7 @@ class Orders(unittest.TestCase):
     def labels(self, name):
         return [i * i % CLASSES for i in range(SIZES[name])]
 
-    def check(self, dataset, order, epochs=2, **options):
+    def check(self, dataset, order, /, epochs=2, **options):
         """Compares a feed with the model: alone, and as 2, 3 and 8 ranks whose batches have as many samples together."""
         expected = [order.epoch(e) for e in range(epochs)]
         self.assertEqual(self.drawn(self.feed(dataset, **options), epochs), expected)
@@ -157,6 +157,53 @@ class Orders(unittest.TestCase):
         parts = [model.Part([5, 6, 7]), model.Part(kept, 53)]
         given = [self.part("a", samples=[5, 6, 7]), self.part("c", where="label == 4", share=2)]
         self.check(given, model.Order(parts, 77, 6, shares=[[1, 2]], ends="last"), ends="last")
+
+    def blocks(self, entries, sizes, **options):
+        return model.Order([model.Part(entries, blocks=sizes)], 77, 6, **options)
+
+    def test_blocks(self):
+        """Also where the last block and the last group are short; with lists, filters and epochs of their own length, too."""
+        for samples, groups in ((8, 3), (9, 2), (7, 100), (200, 1), (1, 1), (1, 4)):
+            given = {"order": "blocks", "block_samples": samples, "group_blocks": groups}
+            with self.subTest(**given):
+                self.check(self.paths["c"], self.blocks(range(90), (samples, groups)), **given)
+        given = {"order": "blocks", "block_samples": 4, "group_blocks": 3}
+        self.check(self.paths["a"], self.blocks([i for i in range(53) if i >= 9], (4, 3)), where="number >= 9", **given)
+        chosen = [50, 3, 3, 7, 12, 9, 1, 1, 30, 31, 32]
+        self.check(self.paths["a"], self.blocks(chosen, (4, 3)), samples=chosen, **given)
+        self.check(self.paths["a"], self.blocks(range(53), (4, 3), epoch_samples=70), epoch_samples=70, **given)
+        repeated = [list(batch.samples) for batch in self.feed(self.paths["a"], batch_size=12, repeats=2, **given)]
+        epoch = self.blocks(range(53), (4, 3)).epoch(0)
+        self.assertEqual(repeated, [epoch[i : i + 6] * 2 for i in range(0, 53, 6)])
+
+    def test_blocks_by_the_size_of_the_dataset(self):
+        each = os.path.getsize(self.paths["c"]) // 90
+        blocks = (1 << 20) // each, (256 << 20) // ((1 << 20) // each * each)
+        self.assertEqual(loaderd.dataset(self.paths["c"], daemon="private").blocks, blocks)
+        feed = self.feed(self.paths["c"], order="blocks")
+        self.assertEqual(feed.state_dict()["order"]["blocks"], list(blocks))
+        given = self.feed(self.paths["c"], order="blocks", block_samples=2 * blocks[0])
+        self.assertEqual(given.state_dict()["order"]["blocks"], [2 * blocks[0], blocks[0] * blocks[1] // (2 * blocks[0])])
+
+    def test_blocks_of_a_state(self):
+        """A feed that was not told the sizes takes them from the state; one that was has the same, or is refused."""
+        given = {"order": "blocks", "block_samples": 8, "group_blocks": 3}
+        order, feed = self.blocks(range(90), (8, 3)), self.feed(self.paths["c"], **given)
+        for _ in range(4):
+            next(feed)
+        state = feed.state_dict()
+        for options in ({"order": "blocks"}, {"order": "blocks", "group_blocks": 3, "batch_size": 3}, {**given, "batch_size": 2, "world": 3, "rank": 0}):
+            resumed = self.feed(self.paths["c"], **options)
+            resumed.load_state_dict(state)
+            self.assertEqual(list(next(resumed).samples), order.epoch(0)[24 : 24 + options.get("batch_size", 6)])
+            self.assertEqual(resumed.state_dict()["order"], state["order"])
+        for options, words in (
+            ({**given, "group_blocks": 4}, r"block_samples and group_blocks was \[8, 3\] and is \[8, 4\]"),
+            ({"epoch_samples": 90}, r"block_samples and group_blocks was \[8, 3\] and is nothing"),
+            ({}, "saved by a feed with parts or chosen samples"),
+        ):
+            with self.assertRaisesRegex(loaderd.BadOption, words):
+                self.feed(self.paths["c"], **options).load_state_dict(state)
 
     def test_copies_of_a_sample_differ(self):
         """A sample that comes again in an epoch is augmented anew; the first copies are those of a plain feed."""
@@ -278,6 +325,16 @@ class Orders(unittest.TestCase):
             ([self.part("a", classes_per_batch=2), self.part("b")], {}, "cannot be parts of a mixture"),
             ([self.part("a"), loaderd.Part("/nowhere.pimg")], {}, "/nowhere.pimg"),
             ([], {}, "the list of Parts is empty"),
+            (a, {"block_samples": 3}, 'need order="blocks"'),
+            (a, {"order": "block"}, "'block' is not one of samples, blocks"),
+            (a, {"order": "blocks", "shuffle": False}, "blocks are shuffled: set shuffle"),
+            (a, {"order": "blocks", "weights": [1.0] * 53}, "draw samples one by one"),
+            (a, {"order": "blocks", "class_weights": "balanced"}, "draw samples one by one"),
+            (a, {"order": "blocks", "classes_per_batch": 2}, "draw samples one by one"),
+            (a, {"order": "blocks", "buckets": [(8, 8)], "pipeline": "bucket_resize"}, "either blocks or buckets"),
+            (a, {"order": "blocks", "wanted": True, "shuffle": False}, "order: 'blocks' has no meaning in a wanted feed"),
+            ([self.part("a"), self.part("b")], {"order": "blocks"}, "a mixture of 2 parts has no blocks"),
+            ("/nowhere.pimg", {"order": "blocks"}, "/nowhere.pimg"),
         ):  # fmt: skip
             with self.subTest(options=options, words=words):
                 if words is None:

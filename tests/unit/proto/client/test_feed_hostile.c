@@ -97,16 +97,26 @@ static void ask_for_another_part(struct puppet *p)
 	puppet_hear_to_the_end(p);
 }
 
-/* A feed of one part, with a list of samples. */
-static int request_listed(const struct puppet *p, char *error)
+/* A daemon that knows parts, but no blocks. */
+static void open_without_blocks(struct puppet *p)
 {
-	static const uint64_t samples[] = {3, 1, 2};
-	const struct feed_part part = {.size = sizeof(part),
-				       .dataset = puppet_dataset,
-				       .samples = samples,
-				       .sample_count = 3};
-	const struct feed_part *const parts[] = {&part};
-	const struct feed_order order = {.size = sizeof(order), .parts = parts, .part_count = 1};
+	Loaderd__OpenedPart part = LOADERD__OPENED_PART__INIT, *parts[] = {&part};
+	puppet_hear_and_forget(p);
+	p->opened = (Loaderd__FeedOpened)LOADERD__FEED_OPENED__INIT;
+	p->opened.n_parts = 1;
+	p->opened.parts = parts;
+	puppet_send_opened(p);
+	puppet_hear_to_the_end(p);
+}
+
+static int request_order(const struct puppet *p, const struct feed_part *part,
+			 uint32_t block_samples, char *error)
+{
+	const struct feed_order order = {.size = sizeof(order),
+					 .parts = &part,
+					 .part_count = 1,
+					 .block_samples = block_samples,
+					 .group_blocks = block_samples};
 	struct feed_options options;
 	struct feed *feed;
 	feed_options_init(&options);
@@ -117,6 +127,40 @@ static int request_listed(const struct puppet *p, char *error)
 	if (r == 0)
 		feed_close(feed);
 	return r;
+}
+
+/* A feed of one part, with a list of samples. */
+static int request_listed(const struct puppet *p, char *error)
+{
+	static const uint64_t samples[] = {3, 1, 2};
+	const struct feed_part part = {.size = sizeof(part),
+				       .dataset = puppet_dataset,
+				       .samples = samples,
+				       .sample_count = 3};
+	return request_order(p, &part, 0, error);
+}
+
+static int request_blocks(const struct puppet *p, char *error)
+{
+	const struct feed_part part = {.size = sizeof(part), .dataset = puppet_dataset};
+	return request_order(p, &part, 4, error);
+}
+
+static int request_part(const struct puppet *p, char *error)
+{
+	const struct feed_part part = {.size = sizeof(part), .dataset = puppet_dataset};
+	return request_order(p, &part, 0, error);
+}
+
+/* A daemon that ignores blocks would deliver another order. */
+TEST(blocks_are_known)
+{
+	static const struct row rows[] = {
+		{"a part", open_without_blocks, request_part, -EPROTO, "without a ring"},
+		{"blocks", open_without_blocks, request_blocks, -ENOTSUP,
+		 "does not know of blocks: update it"},
+	};
+	puppet_run_rows(rows, sizeof(rows) / sizeof(*rows));
 }
 
 TEST(lists_are_asked_for_once)
