@@ -98,6 +98,9 @@ class Loaderbench(unittest.TestCase):
         self.assertIn("all agree", hashed.stdout)
         few = loaderbench("--hash", "9", "--where", "sample < 20", *options[4:6], *options[8:], self.jpeg)
         self.assertEqual(few.returncode, 0, few.stdout)
+        blocks = loaderbench("--hash", "9", "--where", "sample < 20", "--blocks", "4,2", *options[4:6], *options[8:], self.jpeg)
+        self.assertEqual(blocks.returncode, 0, blocks.stdout)
+        self.assertNotEqual(blocks.stdout, few.stdout)
         for arguments, words in (
             (("--mix", "3", self.jpeg, self.raw), "--mix: 1 shares for 2 datasets"),
             (("--where", "sample < 0", self.jpeg), "holds for none of the samples"),
