@@ -309,6 +309,8 @@ static int check_parts(const struct sampler *sampler, struct sampler_error *erro
 				      "batch over all ranks",
 				      part->classes_per_batch, (unsigned long long)sampler->global);
 	}
+	/* What follows concerns the mixture, unless it names a part. */
+	error->part = sampler->part_count > 1 ? SAMPLER_NO_PART : 0;
 	return 0;
 }
 

@@ -73,11 +73,12 @@ struct sampler {
 };
 
 enum { SAMPLER_PARTS_MAX = 1024, SAMPLER_ERROR_MAX = 256 };
+#define SAMPLER_NO_PART UINT32_MAX
 
 /* What is wrong with an order, as a sentence for users. */
 struct sampler_error {
 	const char *field; /* of the request; a literal */
-	uint32_t part;
+	uint32_t part;     /* SAMPLER_NO_PART: the mixture itself */
 	char text[SAMPLER_ERROR_MAX];
 };
 

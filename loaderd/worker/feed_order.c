@@ -493,14 +493,16 @@ static int finish(const Loaderd__OpenFeed *request, struct dataset *dataset,
 	struct sampler_error error = {0};
 	int r = sampler_finish(sampler, shares, (enum sampler_ends)request->ends,
 			       request->epoch_samples, &error);
-	const struct choosing at = {
-		.number = error.part,
-		.dataset = dataset,
-		.image = packimg_part(dataset->image, error.part),
-		.refusal = refusal,
-	};
-	if (r < 0)
+	if (r == -EINVAL && error.part == SAMPLER_NO_PART)
+		return refuse_request(refusal, EINVAL, error.field, "%s", error.text);
+	if (r < 0) {
+		const struct choosing at = {
+			.dataset = dataset,
+			.image = r == -EINVAL ? packimg_part(dataset->image, error.part) : NULL,
+			.refusal = refusal,
+		};
 		return refuse_sampler(&at, r, &error);
+	}
 	/* Draws are numbered through all epochs, with their copies. */
 	uint32_t repeats = request->repeats == 0 ? 1 : request->repeats;
 	uint64_t epochs = UINT64_MAX / repeats / sampler->epoch_samples;
