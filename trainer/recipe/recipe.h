@@ -19,9 +19,12 @@
 #include <stdio.h>
 
 enum {
-	RECIPE_ERROR_MAX = 1024,  /* maximum size of an error string in bytes */
-	RECIPE_TEXT_MAX = 4096,   /* maximum size of a value in bytes */
-	RECIPE_NUMBERS_MAX = 128, /* maximum length of a list of numbers */
+	RECIPE_ERROR_MAX = 1024,        /* maximum size of an error string in bytes */
+	RECIPE_TEXT_MAX = 4096,         /* maximum size of a value in bytes */
+	RECIPE_EPOCHS_MAX = 100000,     /* largest epoch of a key */
+	RECIPE_NUMBERS_MAX = 128,       /* maximum length of a list of numbers */
+	RECIPE_STAGES_MAX = 64,         /* maximum number of stages of lists that change */
+	RECIPE_STAGE_NUMBERS_MAX = 512, /* and of the numbers in all their lists together */
 };
 
 enum recipe_decay { RECIPE_COUPLED, RECIPE_DECOUPLED };
@@ -57,6 +60,14 @@ struct recipe_numbers {
 	double value[RECIPE_NUMBERS_MAX];
 };
 
+/* Lists of equally many numbers, each valid from an epoch on. */
+struct recipe_stages {
+	unsigned count;                         /* numbers in each list; 0: none */
+	unsigned stages;                        /* lists; 0 if count is 0 */
+	double from[RECIPE_STAGES_MAX];         /* [stages], in epochs, ascending from 0 */
+	double value[RECIPE_STAGE_NUMBERS_MAX]; /* [stages][count] */
+};
+
 /*
  * Declares struct recipe_data with the keys of section data, and likewise the other sections. A
  * value of type RECIPE_WORD is stored as an index into the key's words; the enums above, in
@@ -75,6 +86,7 @@ struct recipe_numbers {
 #define WORD(section, name, ...) int name;
 #define NUMBERS(section, name, ...) struct recipe_numbers name;
 #define NUMBERS_OR(section, name, ...) struct recipe_numbers name;
+#define STAGES(section, name, ...) struct recipe_stages name;
 #define OPTIM_NUMBER(name, ...) double name;
 #define OPTIM_BOOLEAN(name, ...) bool name;
 #define OPTIM_COUNT(name, ...) uint64_t name;
@@ -110,6 +122,7 @@ enum recipe_type {
 	RECIPE_BOOLEAN,
 	RECIPE_WORD,
 	RECIPE_NUMBERS,
+	RECIPE_STAGES,
 };
 
 struct recipe_key {
@@ -164,6 +177,12 @@ struct recipe_paths {
 };
 int recipe_train_paths(const struct recipe_data *data, struct recipe_paths *ret_paths, char *error);
 void recipe_paths_free(struct recipe_paths *paths);
+/*
+ * With data.epoch_samples: batches of an epoch, and the first batch of a stage of data.shares,
+ * counted from the start of the run. They are batches of all ranks.
+ */
+uint64_t recipe_epoch_batches(const struct recipe_data *data);
+uint64_t recipe_stage_batch(const struct recipe_data *data, unsigned stage);
 /* Checks constraints between keys. With `trains`, also requires data.train. */
 int recipe_check(const struct recipe *recipe, bool trains, char *error);
 

@@ -36,6 +36,11 @@ static void print_type(FILE *file, const struct recipe_key *key)
 		fprintf(file, "comma-separated numbers%s%s", key->words ? ", or " : "",
 			key->words ? key->words : "");
 		break;
+	case RECIPE_STAGES:
+		fputs("comma-separated numbers, or several such lists, each with @ and its first "
+		      "epoch, separated by semicolons",
+		      file);
+		break;
 	}
 }
 

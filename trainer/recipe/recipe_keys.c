@@ -44,6 +44,8 @@ const size_t recipe_sections_count = sizeof(recipe_sections) / sizeof(recipe_sec
 	KEY(section, name, RECIPE_NUMBERS, fallback, min, max, NULL, resume, help, 0)
 #define NUMBERS_OR(section, name, fallback, word, min, max, resume, help)                          \
 	KEY(section, name, RECIPE_NUMBERS, fallback, min, max, word, resume, help, 0)
+#define STAGES(section, name, fallback, min, max, resume, help)                                    \
+	KEY(section, name, RECIPE_STAGES, fallback, min, max, NULL, resume, help, 0)
 #define OPTIM_NUMBER(name, fallback, min, max, help)                                               \
 	NUMBER(optim, name, fallback, min, max, RECIPE_TRAJECTORY, help)
 #define OPTIM_BOOLEAN(name, fallback, help) BOOLEAN(optim, name, fallback, RECIPE_TRAJECTORY, help)

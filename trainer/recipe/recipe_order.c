@@ -1,6 +1,7 @@
 /* The keys that choose samples: data.train as a list of datasets, and their shares and weights. */
 #include "trainer/recipe/recipe_value.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,27 +61,69 @@ void recipe_paths_free(struct recipe_paths *paths)
 	*paths = (struct recipe_paths){0};
 }
 
-/* True if there are numbers, and none is above 0. */
-static bool all_zero(const struct recipe_numbers *numbers)
+uint64_t recipe_epoch_batches(const struct recipe_data *data)
 {
-	for (unsigned i = 0; i < numbers->count; i++)
-		if (numbers->value[i] > 0)
+	return data->epoch_samples / (data->batch_size / data->repeats);
+}
+
+uint64_t recipe_stage_batch(const struct recipe_data *data, unsigned stage)
+{
+	return (uint64_t)llround(data->shares.from[stage] * (double)recipe_epoch_batches(data));
+}
+
+/* True if there are numbers, and none is above 0. */
+static bool all_zero(const double *values, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		if (values[i] > 0)
 			return false;
-	return numbers->count > 0;
+	return count > 0;
+}
+
+/* Checks shares that change in training. */
+static int check_stages(const struct recipe_data *data, char *error)
+{
+	const struct recipe_stages *shares = &data->shares;
+	if (!data->epoch_samples)
+		return recipe_fail(error,
+				   "data.shares changes at epoch %.12g, but data.epoch_samples is "
+				   "0: set it to the samples of an epoch, whose length must not "
+				   "depend on the shares",
+				   shares->from[1]);
+	uint64_t batches = recipe_epoch_batches(data);
+	for (unsigned i = 1; i < shares->stages; i++)
+		if (recipe_stage_batch(data, i) <= recipe_stage_batch(data, i - 1))
+			return recipe_fail(
+				error,
+				"data.shares: the shares from epoch %.12g on would hold for no "
+				"batch before those from epoch %.12g on, since an epoch has %llu "
+				"batch%s (data.epoch_samples, data.batch_size): let them begin "
+				"further apart",
+				shares->from[i - 1], shares->from[i], (unsigned long long)batches,
+				batches == 1 ? "" : "es");
+	return 0;
 }
 
 static int check_shares(const struct recipe_data *data, unsigned datasets, char *error)
 {
-	if (data->shares.count && data->shares.count != datasets)
+	const struct recipe_stages *shares = &data->shares;
+	if (shares->count && shares->count != datasets)
 		return recipe_fail(error,
 				   "data.shares has %u number%s, but data.train lists %u "
 				   "dataset%s: give one number for each, or none",
-				   data->shares.count, data->shares.count == 1 ? "" : "s", datasets,
+				   shares->count, shares->count == 1 ? "" : "s", datasets,
 				   datasets == 1 ? "" : "s");
-	if (all_zero(&data->shares))
-		return recipe_fail(error, "data.shares: all numbers are 0; leave out datasets that "
-					  "do not count, and give the others shares above 0");
-	return 0;
+	for (unsigned i = 0; i < shares->stages; i++)
+		if (all_zero(shares->value + i * shares->count, shares->count))
+			return recipe_fail(
+				error,
+				"data.shares: all numbers%s are 0; leave out datasets that do not "
+				"count, and give the others shares above 0",
+				shares->stages > 1 ? " of a list" : "");
+	if (shares->stages > 1 && datasets == 1)
+		return recipe_fail(error, "data.shares changes the shares of several datasets, but "
+					  "data.train is one; set data.shares to empty");
+	return shares->stages > 1 ? check_stages(data, error) : 0;
 }
 
 int recipe_check_order(const struct recipe_data *data, char *error)
@@ -97,7 +140,7 @@ int recipe_check_order(const struct recipe_data *data, char *error)
 	if (*data->train && data->ends == RECIPE_ENDS_LAST && datasets == 1)
 		return recipe_fail(error, "data.ends = last says when an epoch of several datasets "
 					  "ends, but data.train is one; set data.ends=first");
-	if (all_zero(&data->class_sampling))
+	if (all_zero(data->class_sampling.value, data->class_sampling.count))
 		return recipe_fail(error, "data.class_sampling: all weights are 0, so that no "
 					  "sample would be drawn; give some class a weight");
 	return 0;

@@ -5,6 +5,8 @@
 
 #include "format/base/text/printable.h"
 
+#include <stdlib.h>
+
 void run_close(struct run *run)
 {
 	progress_end(&run->ctx.progress);
@@ -79,13 +81,39 @@ static void describe_step(const struct run *run, FILE *file)
 		(double)teacher.arena_bytes / (1 << 20));
 }
 
-/* Prints the shares, which the recipe may have in other numbers. */
+/* Appends the share of a dataset in a stage to a line. */
+static void describe_share(const struct train_order *order, uint32_t stage, uint32_t dataset,
+			   FILE *line)
+{
+	const uint32_t *shares = order->stages[stage].shares;
+	unsigned long long sum = 0;
+	for (uint32_t i = 0; i < order->count; i++)
+		sum += shares[i];
+	if (shares[dataset])
+		fprintf(line, "%u of every %llu samples", shares[dataset], sum);
+	else
+		fputs("none", line);
+}
+
+/* Prints the shares, which the recipe may have in other numbers, and the steps they begin at. */
 static void describe_mixture(const struct train_order *order, FILE *file)
 {
-	for (uint32_t i = 0; order->count > 1 && i < order->count; i++)
-		printable_line(file, "mixture  %u of every %llu samples from %s",
-			       order->datasets[i].share, (unsigned long long)order->shares,
-			       order->datasets[i].path);
+	for (uint32_t i = 0; order->count > 1 && i < order->count; i++) {
+		char *text = NULL;
+		size_t size;
+		FILE *line = open_memstream(&text, &size);
+		if (!line)
+			return;
+		for (uint32_t s = 0; s < order->feed.stage_count; s++) {
+			if (s > 0)
+				fprintf(line, ", after step %llu ",
+					(unsigned long long)order->stages[s].from);
+			describe_share(order, s, i, line);
+		}
+		if (fclose(line) == 0)
+			printable_line(file, "mixture  %s from %s", text, order->datasets[i].path);
+		free(text);
+	}
 }
 
 void run_describe(const struct run *run, FILE *file)

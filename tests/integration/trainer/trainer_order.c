@@ -62,6 +62,39 @@ TEST(mixture)
 	same_losses("mixture", "fractions");
 }
 
+/* Shares that change within epochs, of ten batches of 16. */
+TEST(changing_shares)
+{
+	static const char epoch[] = "data.epoch_samples=160",
+			  shares[] = "data.shares=3,1@0; 0,1@0.6; 1,1@1.5";
+	static struct drawn drawn;
+	expect(run("changing", both, epoch, shares, "log.samples=on", NULL), 0);
+	expect_output("mixture  3 of every 4 samples, after step 6 none, after step 15 1 of every "
+		      "2 samples from ");
+	read_samples("changing", &drawn);
+	assert_int_equal(drawn.count, 2 * 160);
+	for (unsigned i = 0, extra = 0; i < drawn.count; i++) {
+		unsigned period = i < 6 * 16 ? 4 : i < 15 * 16 ? 1 : 2;
+		extra += drawn.sample[i] >= FIRST;
+		if ((i + 1) % period)
+			continue;
+		assert_int_equal(extra, 1);
+		extra = 0;
+	}
+	expect(run_interrupted("continued", 11, both, epoch, shares, NULL), 0);
+	expect_output("resumed at step");
+	same_losses("changing", "continued");
+	same_file("changing", "continued", "model.safetensors");
+	run_killed("changed", 9, both, epoch, shares, NULL);
+	expect(run("changed", "--resume", both, epoch, "data.shares=3,1@0; 0,1@0.6", NULL), 1);
+	expect_output("data.shares is \"3, 1@0; 0, 1@0.6\" but was \"3, 1@0; 0, 1@0.6; 1, 1@1.5\"");
+	/* the second list waits for the first period's end, at 1000 samples, batch 63 */
+	expect(run("refused", "--dry-run", both, epoch, "data.shares=995,5@0; 1,1@0.3; 0,1@0.4",
+		   NULL),
+	       1);
+	expect_output("data.shares: stage 2 begins at batch 4, before a period of the shares of");
+}
+
 /* A run cannot go on with another order, and says what differs. */
 TEST(another_order)
 {

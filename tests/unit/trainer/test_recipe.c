@@ -1,6 +1,6 @@
 /* Recipes: accepted and refused input, and the text of the errors. */
 #include "tests/test.h"
-#include "trainer/recipe/recipe.h"
+#include "trainer/recipe/recipe_value.h"
 
 #include <sys/stat.h>
 
@@ -118,6 +118,56 @@ TEST_WITH(mistakes, setup, teardown)
 		"expected at most 128 comma-separated numbers");
 	refused(recipe, "[schedule]\nmilestones = 1,\n", "a number is missing after the comma");
 	refused(recipe, "[data]\nmean = 1,2,300\n", "from 0 to 255");
+}
+
+/* Shares that change with epochs, in the form of sizes that do. */
+TEST_WITH(stages, setup, teardown)
+{
+	static const struct {
+		const char *text, *expected;
+	} refusals[] = {
+		{"3,x", "expected at most 128 comma-separated numbers from 0 to 65536, or several"},
+		{"3,-1", "expected at most 128"},
+		{"3,", "expected at most 128"},
+		{"3,1@1;1,1@6", "the first list begins at epoch 1: begin it at 0"},
+		{"3,1@0;1,1@6;0,1@6", "the epochs after @ must ascend: 6 is followed by 6"},
+		{"3,1@0;1@6", "the list from epoch 6 on has 1 number, but the first has 2"},
+		{"3,1@0;1,1", "expected @ and an epoch from 0 to 100000 after each"},
+		{"3,1;1,1@6", "expected @ and an epoch"},
+		{"3,1@0;1,1@-1", "expected @ and an epoch"},
+		{"3,1@0;1,1@6x", "expected @ and an epoch"},
+		{"3,1@0;1,1@200000", "expected @ and an epoch"},
+		{"3,1@0;", "a list is missing after the last semicolon"},
+		/* a blank before the semicolon: inih takes the rest for a comment */
+		{"3,1@0 ; 1,1@6", "r.ini:2: data.shares = \"3,1@0\": leave out @ after a single"},
+	};
+	char text[RECIPE_TEXT_MAX];
+	struct recipe *recipe = *state;
+	const struct recipe_stages *shares = &recipe->data.shares;
+	for (size_t i = 0; i < sizeof(refusals) / sizeof(*refusals); i++) {
+		snprintf(text, sizeof(text), "[data]\nshares = %s\n", refusals[i].text);
+		refused(recipe, text, refusals[i].expected);
+	}
+	snprintf(text, sizeof(text), "data.shares=1@0");
+	for (unsigned i = 1; i <= RECIPE_STAGES_MAX; i++)
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), ";1@%u", i);
+	assert_int_equal(recipe_override(recipe, text, error), -EINVAL);
+	assert_non_null(strstr(error, "too many lists: there may be 64"));
+
+	assert_int_equal(recipe_override(recipe, "data.shares=3 , 1@0;1,0.5 @ 6; 0,1@7.5", error),
+			 0);
+	assert_int_equal(shares->stages, 3);
+	assert_int_equal(shares->count, 2);
+	assert_true(shares->value[3] == 0.5 && shares->value[5] == 1 && shares->from[2] == 7.5);
+	assert_true(recipe_key_text(recipe, recipe_find_key("data", "shares"), text, sizeof(text)) >
+		    0);
+	assert_string_equal(text, "3, 1@0; 1, 0.5@6; 0, 1@7.5");
+	assert_int_equal(recipe_key_text(recipe, recipe_find_key("data", "shares"), text, 20),
+			 -ENOSPC);
+	/* batches of 128, of which 4 copies each are 32 samples: 10 per epoch */
+	recipe->data.epoch_samples = 335;
+	recipe->data.repeats = 4;
+	assert_int_equal(recipe_stage_batch(&recipe->data, 2), 75);
 }
 
 TEST_WITH(long_line_is_refused_not_cut, setup, teardown)
@@ -293,6 +343,19 @@ TEST_WITH(pairs, setup, teardown)
 		 "data.shares has 2 numbers, but data.train lists 1 dataset: give one"},
 		{{"data.train=x,y", "data.shares=0, 0"}, "data.shares: all numbers are 0"},
 		{{"data.train=x,y", "data.shares=0.7, 0.3"}, NULL},
+		{{"data.train=x,y", "data.shares=3, 1@0;1, 1@6", "data.epoch_samples=1280"}, NULL},
+		{{"data.train=x,y", "data.shares=3, 1@0;1, 1@6"},
+		 "data.shares changes at epoch 6, but data.epoch_samples is 0: set it"},
+		{{"data.train=x,y", "data.shares=3, 1@0;0, 0@6"},
+		 "data.shares: all numbers of a list are 0"},
+		{{"data.train=x,y", "data.shares=3, 1@0;1, 1@0.04", "data.epoch_samples=1280"},
+		 "data.shares: the shares from epoch 0 on would hold for no batch before those "
+		 "from epoch 0.04 on, since an epoch has 10 batches"},
+		{{"data.shares=3@0;1@6", "data.epoch_samples=1280"},
+		 "data.shares changes the shares of several datasets, but data.train is one"},
+		{{"data.train=x,y", "data.shares=3, 1@0;1, 1@6", "data.epoch_samples=1280",
+		  "train.class_weights=balanced"},
+		 "train.class_weights = balanced and data.shares = 3, 1@0; 1, 1@6 cannot be"},
 		{{"data.train=x,,y"}, "data.train = \"x,,y\": a dataset is missing beside a comma"},
 		{{"data.train=x,"}, "data.train = \"x,\": a dataset is missing beside a comma"},
 		{{"train.loss=kl", "train.mixup=0.2"}, NULL},

@@ -67,6 +67,8 @@ TEST(order_of_a_recipe)
 	assert_int_equal(order->feed.parts[1]->class_weight_count, 2);
 	assert_true(order->feed.parts[1]->class_weights[1] == 0.5F);
 
+	assert_true(order->datasets[0].drawn == 0.75 && order->datasets[1].drawn == 0.25);
+
 	/* an unknown UUID makes the whole unknown; their order counts */
 	struct uuid ab, ba;
 	order->datasets[0].uuid.bytes[0] = 1;
@@ -78,6 +80,27 @@ TEST(order_of_a_recipe)
 	order->datasets[1].uuid.bytes[0] = 1;
 	train_order_uuid(order, &ba);
 	assert_true(uuid_differ(&ab, &ba));
+	train_order_free(order);
+	recipe_deinit(&recipe);
+}
+
+TEST(shares_that_change)
+{
+	char error[RECIPE_ERROR_MAX];
+	struct recipe recipe;
+	struct train_order *order;
+	assert_int_equal(recipe_init(&recipe), 0);
+	recipe_override(&recipe, "data.train=a.pimg,b.pimg", error);
+	recipe_override(&recipe, "data.shares=6, 2@0; 0, 1@2.25", error);
+	recipe_override(&recipe, "data.epoch_samples=1300", error);
+	assert_int_equal(train_order_new(&recipe.data, &order, error), 0);
+	assert_int_equal(order->feed.stage_count, 2);
+	assert_int_equal(order->feed.stages[0].shares[0], 3);
+	assert_int_equal(order->feed.stages[1].shares[0], 0);
+	assert_int_equal(order->feed.stages[1].shares[1], 1);
+	/* ten batches of 128 in an epoch */
+	assert_int_equal(order->feed.stages[1].from, 23);
+	assert_true(order->datasets[0].drawn == 0.375 && order->datasets[1].drawn == 0.625);
 	train_order_free(order);
 	recipe_deinit(&recipe);
 }

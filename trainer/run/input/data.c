@@ -39,12 +39,12 @@ static bool data_mean_std(const struct train_order *order, const struct train_fa
 	double mean = 0, square = 0;
 	for (uint32_t i = 0; i < order->count; i++) {
 		const struct feed_dataset *dataset = facts->dataset[i];
-		if (order->datasets[i].share == 0)
+		if (order->datasets[i].drawn == 0)
 			continue;
 		if (!dataset->has_statistics || !(dataset->std[c] > 0) ||
 		    !isfinite(dataset->std[c]))
 			return false;
-		double weight = (double)order->datasets[i].share / (double)order->shares;
+		double weight = order->datasets[i].drawn;
 		mean += weight * dataset->mean[c];
 		square += weight *
 			  (dataset->std[c] * dataset->std[c] + dataset->mean[c] * dataset->mean[c]);

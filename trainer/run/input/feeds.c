@@ -122,6 +122,7 @@ static const char *feeds_key_of(const char *error, enum data_part part, size_t *
 		{"class_weights: ", "data.class_sampling"},
 		{"epoch_samples: ", "data.epoch_samples"},
 		{"parts: ", "data.shares"},
+		{"stages: ", "data.shares"},
 		{"batch_size: ", "data.batch_size"},
 	};
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {

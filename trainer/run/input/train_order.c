@@ -58,24 +58,36 @@ void train_order_whole_shares(const double *shares, unsigned count, uint32_t *re
 	}
 }
 
-static int allocate(struct train_order *order)
+static int allocate(struct train_order *order, unsigned stages)
 {
 	order->datasets = calloc(order->count, sizeof(*order->datasets));
 	order->parts = calloc(order->count, sizeof(*order->parts));
 	order->part_list = calloc(order->count, sizeof(*order->part_list));
-	order->share_list = calloc(order->count, sizeof(*order->share_list));
+	order->share_list = calloc((size_t)stages * order->count, sizeof(*order->share_list));
 	return order->datasets && order->parts && order->part_list && order->share_list ? 0
 											: -ENOMEM;
 }
 
-static void set_shares(struct train_order *order, const struct recipe_data *recipe)
+/* Sets a stage, and adds what it draws to the datasets. */
+static void set_stage(struct train_order *order, const struct recipe_data *recipe, unsigned stage,
+		      unsigned stages)
 {
+	const struct recipe_stages *given = &recipe->shares;
+	uint32_t *list = order->share_list + (size_t)stage * order->count;
 	double shares[RECIPE_NUMBERS_MAX];
+	uint64_t sum = 0;
+	bool mixed = given->stages && order->count > 1;
 	for (unsigned i = 0; i < order->count; i++)
-		shares[i] = recipe->shares.count && order->count > 1 ? recipe->shares.value[i] : 1;
-	train_order_whole_shares(shares, order->count, order->share_list);
+		shares[i] = mixed ? given->value[stage * given->count + i] : 1;
+	train_order_whole_shares(shares, order->count, list);
 	for (unsigned i = 0; i < order->count; i++)
-		order->shares += order->share_list[i];
+		sum += list[i];
+	for (unsigned i = 0; i < order->count; i++)
+		order->datasets[i].drawn += (double)list[i] / (double)sum / stages;
+	order->stages[stage] = (struct feed_stage){
+		.from = stage > 0 ? recipe_stage_batch(recipe, stage) : 0,
+		.shares = list,
+	};
 }
 
 static void set_parts(struct train_order *order, const struct recipe_data *recipe)
@@ -85,7 +97,6 @@ static void set_parts(struct train_order *order, const struct recipe_data *recip
 		order->class_weights[i] = (float)weights->value[i];
 	for (unsigned i = 0; i < order->count; i++) {
 		order->datasets[i].path = order->paths.path[i];
-		order->datasets[i].share = order->share_list[i];
 		order->parts[i] = (struct feed_part){
 			.size = sizeof(struct feed_part),
 			.dataset = order->paths.path[i],
@@ -107,21 +118,22 @@ int train_order_new(const struct recipe_data *recipe, struct train_order **ret_o
 		return -ENOMEM;
 	int r = recipe_train_paths(recipe, &order->paths, error);
 	order->count = order->paths.count;
+	unsigned stages = recipe->shares.stages > 1 ? recipe->shares.stages : 1;
 	if (r == 0)
-		r = allocate(order);
+		r = allocate(order, stages);
 	if (r < 0) {
 		train_order_free(order);
 		return r;
 	}
-	set_shares(order, recipe);
+	for (unsigned i = 0; i < stages; i++)
+		set_stage(order, recipe, i, stages);
 	set_parts(order, recipe);
-	order->stage.shares = order->share_list;
 	order->feed = (struct feed_order){
 		.size = sizeof(order->feed),
 		.parts = order->part_list,
 		.part_count = order->count,
-		.stages = &order->stage,
-		.stage_count = order->count > 1,
+		.stages = order->stages,
+		.stage_count = order->count > 1 ? stages : 0,
 		.epoch_samples = recipe->epoch_samples,
 		.ends = recipe->ends == RECIPE_ENDS_LAST ? FEED_ENDS_LAST : FEED_ENDS_FIRST,
 	};

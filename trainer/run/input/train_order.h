@@ -12,7 +12,11 @@
 /* A dataset that data.train lists. */
 struct train_dataset {
 	const char *path;
-	uint32_t share; /* samples in every period of the mixture; 1 if there is one dataset */
+	/*
+	 * part of all samples that are drawn from it, over the whole run, if each stage of the
+	 * shares lasts equally long; the sum over the datasets is 1
+	 */
+	double drawn;
 	/* as the daemon reported them to data_open(); zeros before */
 	struct uuid uuid;
 	uint64_t samples;
@@ -21,7 +25,6 @@ struct train_dataset {
 struct train_order {
 	struct train_dataset *datasets; /* [count] */
 	uint32_t count;
-	uint64_t shares; /* sum over the datasets */
 	/* false: the feed is of one dataset with all its samples, and `feed` is not used */
 	bool chooses;
 	struct feed_order feed;
@@ -29,9 +32,10 @@ struct train_order {
 	struct recipe_paths paths;
 	struct feed_part *parts;            /* [count] */
 	const struct feed_part **part_list; /* [count] */
-	uint32_t *share_list;               /* [count] */
+	uint32_t *share_list;               /* [stages][count] */
 	float class_weights[RECIPE_NUMBERS_MAX];
-	struct feed_stage stage;
+	struct feed_stage
+		stages[RECIPE_STAGES_MAX]; /* one, with equal shares, without data.shares */
 };
 
 /* The largest sum of shares that a feed takes (feed_stage.shares). */

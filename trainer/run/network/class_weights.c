@@ -9,7 +9,7 @@
 
 /*
  * Adds the labels of a dataset of data.train to frequency[classes]: their number, or in a mixture
- * their part of a period. counts: [classes], zeros.
+ * the part of all draws. counts: [classes], zeros.
  */
 static int class_weights_count(struct network *network, const struct train_dataset *dataset,
 			       uint64_t *counts, double *frequency)
@@ -26,7 +26,7 @@ static int class_weights_count(struct network *network, const struct train_datas
 				dataset->path, problem);
 	}
 	bool mixed = network->data->order->count > 1;
-	double scale = mixed ? (double)dataset->share / (double)labels.samples : 1;
+	double scale = mixed ? dataset->drawn / (double)labels.samples : 1;
 	for (uint32_t i = 0; i < classes; i++)
 		frequency[i] += scale * (double)counts[i];
 	return 0;
