@@ -98,6 +98,11 @@ struct mixture_unit mixture_at(const struct mixture *mixture, uint64_t unit)
 						   (slot - stage->firsts[part])};
 }
 
+uint32_t mixture_stage(const struct mixture *mixture, uint64_t unit)
+{
+	return (uint32_t)(stage_at(mixture, unit) - mixture->stages);
+}
+
 uint64_t mixture_before(const struct mixture *mixture, uint64_t unit, uint32_t part)
 {
 	const struct mixture_stage *stage = stage_at(mixture, unit);

@@ -50,6 +50,8 @@ int mixture_init(struct mixture *mixture, uint64_t seed, bool shuffle, uint32_t 
 		 uint32_t stage_count, const uint64_t *froms, const uint32_t *shares,
 		 uint32_t *ret_stage);
 struct mixture_unit mixture_at(const struct mixture *mixture, uint64_t unit);
+/* The stage of a unit. */
+uint32_t mixture_stage(const struct mixture *mixture, uint64_t unit);
 /* A lower bound of the part's units before `unit`: those before its period. */
 uint64_t mixture_before(const struct mixture *mixture, uint64_t unit, uint32_t part);
 /* The share of a part in a stage, without common divisors, of a period of stages[stage].period. */

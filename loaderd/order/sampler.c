@@ -151,6 +151,15 @@ static uint32_t stage_of(const struct sampler *sampler, uint64_t batch)
 	return low;
 }
 
+uint32_t sampler_stage(const struct sampler *sampler, uint64_t epoch, uint64_t batch)
+{
+	uint64_t draw = epoch * sampler->epoch_samples + batch * sampler->global;
+	if (sampler->part_count > 1)
+		return mixture_stage(&sampler->mixture,
+				     draw / (sampler->by_batch ? sampler->global : 1));
+	return stage_of(sampler, draw / sampler->global);
+}
+
 /* The draw of a part with this number, counted through all epochs. */
 static struct sampler_draw continued_draw(const struct sampler *sampler, uint64_t epoch,
 					  uint64_t position)

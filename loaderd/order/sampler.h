@@ -97,6 +97,8 @@ struct sampler_draw {
 int sampler_finish(struct sampler *sampler, const uint32_t *shares, enum sampler_ends ends,
 		   uint64_t epoch_samples, struct sampler_error *error);
 struct sampler_draw sampler_at(const struct sampler *sampler, uint64_t epoch, uint64_t position);
+/* The stage of a global batch: of a mixture that of its first sample. */
+uint32_t sampler_stage(const struct sampler *sampler, uint64_t epoch, uint64_t batch);
 /* The buckets of a sampler of kind SAMPLER_BUCKETS, else NULL. */
 const struct buckets *sampler_buckets(const struct sampler *sampler);
 /* With buckets: the bucket of the sample at a position. */

@@ -155,17 +155,42 @@ bool opening_waits_for_room(const struct session *session)
 	return session->opening && session->opening->state == OPENING_WAIT_ROOM;
 }
 
+/* Returns false unless a job has begun to examine samples. */
+static bool progress_of(const struct session *session, Loaderd__Progress *ret_progress)
+{
+	const struct opening *opening = session->opening;
+	if (!opening || opening->state != OPENING_PREPARE)
+		return false;
+	loaderd__progress__init(ret_progress);
+	ret_progress->total = atomic_load_explicit(&opening->progress.total, memory_order_relaxed);
+	ret_progress->done = atomic_load_explicit(&opening->progress.done, memory_order_relaxed);
+	return ret_progress->done > 0;
+}
+
 void opening_tell_progress(struct session *session)
 {
-	struct opening *opening = session->opening;
-	Loaderd__Progress progress = LOADERD__PROGRESS__INIT;
+	Loaderd__Progress progress;
 	const Loaderd__Reply reply = REPLY(PROGRESS, progress, &progress);
-	if (!opening || opening->state != OPENING_PREPARE || !opening->request->open_feed->progress)
-		return;
-	progress.total = atomic_load_explicit(&opening->progress.total, memory_order_relaxed);
-	progress.done = atomic_load_explicit(&opening->progress.done, memory_order_relaxed);
-	if (progress.done > 0)
+	if (progress_of(session, &progress) && session->opening->request->open_feed->progress)
 		session_reply(session, &reply);
+}
+
+bool opening_status(const struct session *session, Loaderd__FeedStatus *ret_status,
+		    Loaderd__Progress *ret_progress)
+{
+	if (!progress_of(session, ret_progress))
+		return false;
+	const Loaderd__OpenFeed *request = session->opening->request->open_feed;
+	loaderd__feed_status__init(ret_status);
+	ret_status->feed_id = session->opening->feed_id;
+	ret_status->pid = (uint32_t)session->pid;
+	ret_status->uid = session->server->uid;
+	ret_status->name = request->name;
+	ret_status->dataset = request->n_parts > 0 ? request->parts[0]->dataset : request->dataset;
+	ret_status->pipeline = request->pipeline;
+	ret_status->batch_size = request->batch_size;
+	ret_status->opening = ret_progress;
+	return true;
 }
 
 /* The functions below are in the order in which a request reaches them. */

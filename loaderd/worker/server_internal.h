@@ -146,6 +146,12 @@ void opening_drop(struct session *session);
  */
 void opening_tell_progress(struct session *session);
 /*
+ * Fills in the status of a feed that is being opened; its strings and *ret_progress are valid until
+ * then. Returns false unless a job examines samples for it.
+ */
+bool opening_status(const struct session *session, Loaderd__FeedStatus *ret_status,
+		    Loaderd__Progress *ret_progress);
+/*
  * Returns true while the supervisor may send the ring on this connection: no request is read then,
  * because its reply could end up in the middle of the ring's frame.
  */

@@ -47,6 +47,11 @@ static void publish_feed(const struct session *session, struct status_feed *feed
 	cut_text(feed->pipeline, session->feed->pipeline);
 }
 
+struct listed_feed {
+	Loaderd__FeedStatus status;
+	Loaderd__Progress progress;
+};
+
 /*
  * Fills in a feed's status. Its strings point into the subscription and are valid only while that
  * exists.
@@ -60,6 +65,21 @@ static void fill_feed(const struct session *session, Loaderd__FeedStatus *status
 	status->name = subscription->name;
 	status->dataset = subscription->dataset->path;
 	status->pipeline = subscription->pipeline;
+	if (subscription->options.order.sampler)
+		status->order =
+			order_status_new(&subscription->options.order, subscription->dataset,
+					 &subscription->choices, feed.epoch, feed.batch);
+}
+
+/* Lists the session's feed, if it is served, or if samples are examined to open it. */
+static bool list_feed(const struct session *session, struct listed_feed *listed)
+{
+	if (session->state != SESSION_OPEN)
+		return false;
+	if (session->feed_state != SESSION_FEED_SERVED)
+		return opening_status(session, &listed->status, &listed->progress);
+	fill_feed(session, &listed->status);
+	return true;
 }
 
 static size_t fill_bad(struct server *server, Loaderd__BadSampleRecord *records,
@@ -79,7 +99,7 @@ static size_t fill_bad(struct server *server, Loaderd__BadSampleRecord *records,
 
 /* Storage of one status reply. */
 struct status_parts {
-	Loaderd__FeedStatus feeds[FEEDS_LISTED];
+	struct listed_feed feeds[FEEDS_LISTED];
 	Loaderd__FeedStatus *feed_list[FEEDS_LISTED];
 	Loaderd__BadSampleRecord records[BAD_LISTED];
 	Loaderd__BadSampleRecord *record_list[BAD_LISTED];
@@ -93,10 +113,9 @@ static void status_send(struct session *session, struct status_parts *parts)
 	const Loaderd__Reply reply = REPLY(STATUS, status, &status);
 	size_t feeds = 0;
 	for (const struct session *s = server->sessions; s && feeds < FEEDS_LISTED; s = s->next) {
-		if (s->feed_state != SESSION_FEED_SERVED || s->state != SESSION_OPEN)
+		if (!list_feed(s, &parts->feeds[feeds]))
 			continue;
-		fill_feed(s, &parts->feeds[feeds]);
-		parts->feed_list[feeds] = &parts->feeds[feeds];
+		parts->feed_list[feeds] = &parts->feeds[feeds].status;
 		feeds++;
 	}
 	status.version = (char *)LOADERD_VERSION;
@@ -116,6 +135,8 @@ static void status_send(struct session *session, struct status_parts *parts)
 	while (loaderd__reply__get_packed_size(&reply) > FRAME_SIZE_MAX && status.n_feeds > 0)
 		status.n_feeds--;
 	session_reply(session, &reply);
+	for (size_t i = 0; i < feeds; i++)
+		free(parts->feeds[i].status.order);
 }
 
 void status_reply(struct session *session)

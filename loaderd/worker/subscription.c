@@ -296,6 +296,8 @@ static int set_sampler(struct subscription *subscription, const Loaderd__OpenFee
 	if (request->n_parts == 0 || request->wanted)
 		return 0;
 	subscription->ordered = true;
+	if (order_choices_keep(request, &subscription->choices) < 0)
+		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
 	int r = feed_order_make(request, files, subscription->dataset, config, progress,
 				&subscription->sampler, refusal);
 	if (r < 0)
@@ -694,6 +696,7 @@ void subscription_free(struct subscription *subscription)
 	if (subscription->bytes > 0)
 		ring_allocator_give_back(&subscription->session->server->ring_allocator,
 					 subscription->id, subscription->bytes);
+	order_choices_free(&subscription->choices);
 	free(subscription->name);
 	free(subscription->pipeline);
 	free(subscription);

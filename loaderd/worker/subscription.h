@@ -10,6 +10,7 @@
 #include "loaderd/config.h"
 #include "loaderd/order/sampler.h"
 #include "loaderd/worker/fd_transfer.h"
+#include "loaderd/worker/order_status.h"
 #include "loaderd/worker/registry.h"
 #include "proto/feed.pb-c.h"
 
@@ -31,9 +32,10 @@ struct subscription {
 	char *name, *pipeline;
 	struct session *session; /* the owner; outlives the subscription */
 	struct dataset *dataset;
-	struct sampler sampler; /* options.order.sampler, if the feed asked for parts */
-	uint64_t order_hash;    /* of the sampler; 0 without one */
-	bool ordered;           /* lists have been read, of an order that may have been refused */
+	struct sampler sampler;       /* options.order.sampler, if the feed asked for parts */
+	uint64_t order_hash;          /* of the sampler; 0 without one */
+	struct order_choices choices; /* of the request's parts, for status */
+	bool ordered; /* lists have been read, of an order that may have been refused */
 	/* arguments of batcher_new(); pipeline is NULL once the batcher owns it */
 	struct batcher_options options;
 	int *direct; /* owned; options.io.direct points to it */

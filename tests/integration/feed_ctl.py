@@ -260,32 +260,57 @@ class OwnSocket(unittest.TestCase):
         self.assertIn("/run/loaderd/loaderd.sock", client.stdout)
 
 
+def ask(how, *arguments):
+    """Asks a fake daemon for a status of its own."""
+    os.environ["FAKE_STATUS"] = how
+    try:
+        daemon = loaderd.Daemon(binary=os.environ["FAKE_LOADERD"])
+    finally:
+        del os.environ["FAKE_STATUS"]
+    try:
+        return ctl(daemon, *arguments)
+    finally:
+        daemon.stop()
+
+
+class Orders(unittest.TestCase):
+    def test_text(self):
+        text = ask("orders").stdout
+        self.assertIn(
+            "  order     3 of every 4 samples from /data/\\x1b[31mred.pimg: 42,000 of 1,281,167 samples, chosen by a filter, classes equally likely\n"
+            "            no samples from /data/whole.pimg: all 1 sample\n"
+            "            and 5 more datasets\n"
+            "            stage 2 of 3\n"
+            "  buckets   1: 512x2048 (1 sample)\n"
+            "  position  epoch 3,",
+            text,
+        )
+        self.assertIn("  opening   1,000 of 4,000 samples examined\n\n1 bad sample", text)
+
+    def test_json(self):
+        first, second = json.loads(ask("orders", "--json").stdout)["feeds"]
+        order = first["order"]
+        self.assertEqual([part["chosen"] for part in order["parts"]], [42000, 1])
+        self.assertEqual((order["parts"][0]["choice"]["where"], order["parts"][1]["choice"]), ("label < 5", None))
+        self.assertEqual((order["stage"], order["buckets"]), (1, [{"width": 512, "height": 2048, "batch_size": 0}]))
+        self.assertEqual((first["opening"], second["order"], second["opening"]), (None, None, {"done": 1000, "total": 4000}))
+
+
 class CompromisedDaemon(unittest.TestCase):
     """A compromised daemon."""
 
-    def ask(self, how, *arguments):
-        os.environ["FAKE_STATUS"] = how
-        try:
-            daemon = loaderd.Daemon(binary=os.environ["FAKE_LOADERD"])
-        finally:
-            del os.environ["FAKE_STATUS"]
-        try:
-            return ctl(daemon, *arguments)
-        finally:
-            daemon.stop()
-
     def test_feeds_without_end(self):
         for arguments in ((), ("--json",), ("bad",)):
-            result = self.ask("many", *arguments)
+            result = ask("many", *arguments)
             self.assertEqual((result.returncode, result.stdout), (1, ""))
             self.assertIn("lists 200000 feeds and 1 bad samples: no daemon has more than 1024.", result.stderr)
 
     def test_numbers_without_end(self):
-        text = self.ask("wild").stdout
+        text = ask("wild").stdout
         self.assertIn("  images    18,446,744,073,709,551,615 delivered", text)
-        status = json.loads(self.ask("wild", "--json").stdout)
+        status = json.loads(ask("wild", "--json").stdout)
         self.assertEqual(status["feeds"][0]["images"], 2.0**64)
-        facts = json.loads(self.ask("wild", "dataset", "some.pimg", "--json").stdout)
+        facts = json.loads(ask("wild", "dataset", "some.pimg", "--json").stdout)
         self.assertEqual(facts["mean"], [123.5, None, 103.75])
 
 

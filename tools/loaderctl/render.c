@@ -4,6 +4,7 @@
 
 #include "format/base/text/printable.h"
 #include "proto/limit.h"
+#include "tools/loaderctl/render_text.h"
 
 #include <inttypes.h>
 #include <pwd.h>
@@ -14,8 +15,7 @@
 
 enum { CLASSES_SHOWN = 20 };
 
-/* The text may come from another user. */
-static void put_text(const char *text)
+void put_text(const char *text)
 {
 	printable_put(stdout, text, strlen(text));
 }
@@ -132,17 +132,10 @@ static void put_times(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus
 	putchar('\n');
 }
 
-static void put_feed(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus *before,
-		     uint64_t elapsed_ns, unsigned cpus)
+static void put_progress(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus *before,
+			 uint64_t elapsed_ns, unsigned cpus)
 {
-	char images[32], bad[32], shared[32], user[64];
-	printf("\nfeed %" PRIu64 "  ", feed->feed_id);
-	put_text(feed->name);
-	printf("%spid %" PRIu32 ", ", feed->name[0] == '\0' ? "" : "  ", feed->pid);
-	put_text(user_text(feed->uid, user));
-	putchar('\n');
-	put_field("dataset", feed->dataset);
-	put_field("pipeline", feed->pipeline);
+	char images[32], bad[32], shared[32];
 	printf("  %-10sepoch %" PRIu64 ", batch %" PRIu64 ", batch size %" PRIu32 "\n", "position",
 	       feed->epoch, feed->batch, feed->batch_size);
 	printf("  %-10s%s delivered, %s bad", "images", number_grouped(feed->images, images),
@@ -153,6 +146,25 @@ static void put_feed(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus 
 	printf("\n  %-10s%" PRIu32 ": %" PRIu32 " ready, %" PRIu32 " held; %s\n", "slots",
 	       feed->slots, feed->slots_ready, feed->slots_held, bytes_text(feed->bytes, shared));
 	put_times(feed, before, before ? elapsed_ns : 0, cpus);
+}
+
+static void put_feed(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus *before,
+		     uint64_t elapsed_ns, unsigned cpus)
+{
+	char user[64];
+	printf("\nfeed %" PRIu64 "  ", feed->feed_id);
+	put_text(feed->name);
+	printf("%spid %" PRIu32 ", ", feed->name[0] == '\0' ? "" : "  ", feed->pid);
+	put_text(user_text(feed->uid, user));
+	putchar('\n');
+	put_field("dataset", feed->dataset);
+	put_field("pipeline", feed->pipeline);
+	if (feed->order)
+		put_order(feed->order);
+	if (feed->opening)
+		put_opening(feed->opening);
+	else
+		put_progress(feed, before, elapsed_ns, cpus);
 }
 
 static void put_threads(const Loaderd__Status *status, const Loaderd__Status *before,

@@ -32,6 +32,80 @@ static int print(json_t *root)
 	return r < 0 ? -ENOMEM : 0;
 }
 
+static json_t *numbers(size_t count, const uint64_t *values)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(list, number(values[i]));
+	return list;
+}
+
+static json_t *choice_json(const Loaderd__Choice *choice)
+{
+	json_t *o = json_object();
+	json_object_set_new(o, "where", text(choice->where));
+	json_object_set_new(o, "listed", json_boolean(choice->listed));
+	json_object_set_new(o, "weighted", json_boolean(choice->weighted));
+	json_object_set_new(o, "class_weighted", json_boolean(choice->class_weighted));
+	json_object_set_new(o, "balanced", json_boolean(choice->balanced));
+	json_object_set_new(o, "classes_per_batch", number(choice->classes_per_batch));
+	return o;
+}
+
+static json_t *parts_json(const Loaderd__OrderStatus *order)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < order->n_parts; i++) {
+		const Loaderd__PartStatus *part = order->parts[i];
+		json_t *o = json_object();
+		json_object_set_new(o, "dataset", text(part->dataset));
+		json_object_set_new(o, "samples", number(part->samples));
+		json_object_set_new(o, "chosen", number(part->chosen));
+		json_object_set_new(o, "share", number(part->share));
+		json_object_set_new(o, "choice",
+				    part->choice ? choice_json(part->choice) : json_null());
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static json_t *buckets_json(const Loaderd__OrderStatus *order)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < order->n_buckets; i++) {
+		json_t *o = json_object();
+		json_object_set_new(o, "width", number(order->buckets[i]->width));
+		json_object_set_new(o, "height", number(order->buckets[i]->height));
+		json_object_set_new(o, "batch_size", number(order->buckets[i]->batch_size));
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static json_t *order_json(const Loaderd__OrderStatus *order)
+{
+	json_t *o = json_object();
+	json_object_set_new(o, "part_count", number(order->part_count));
+	json_object_set_new(o, "parts", parts_json(order));
+	json_object_set_new(o, "period", number(order->period));
+	json_object_set_new(o, "part_batches", json_boolean(order->part_batches));
+	json_object_set_new(o, "stage", number(order->stage));
+	json_object_set_new(o, "stages", number(order->stages));
+	json_object_set_new(o, "epoch_samples", number(order->epoch_samples));
+	json_object_set_new(o, "buckets", buckets_json(order));
+	json_object_set_new(o, "bucket_samples",
+			    numbers(order->n_bucket_samples, order->bucket_samples));
+	return o;
+}
+
+static json_t *opening_json(const Loaderd__Progress *opening)
+{
+	json_t *o = json_object();
+	json_object_set_new(o, "done", number(opening->done));
+	json_object_set_new(o, "total", number(opening->total));
+	return o;
+}
+
 static json_t *feed_json(const Loaderd__FeedStatus *f)
 {
 	static const enum stage order[] = {
@@ -62,6 +136,8 @@ static json_t *feed_json(const Loaderd__FeedStatus *f)
 	for (unsigned i = 0; i < STAGE_COUNT; i++)
 		json_object_set_new(o, stages[order[i]].key, number(stage_ns[order[i]]));
 	json_object_set_new(o, "bytes", number(f->bytes));
+	json_object_set_new(o, "order", f->order ? order_json(f->order) : json_null());
+	json_object_set_new(o, "opening", f->opening ? opening_json(f->opening) : json_null());
 	return o;
 }
 

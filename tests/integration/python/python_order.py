@@ -1,8 +1,10 @@
 """Orders of feeds in Python: choices of samples, weights, batches of classes, and mixtures, beside a slow model, with the daemon ($LOADERD)."""
 
+import json
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -290,6 +292,57 @@ class Orders(unittest.TestCase):
                     self.feed(self.paths["a"], where=slow, samples=numpy.tile(chosen, 100))
         # the daemon has given up, too
         self.feed(self.paths["a"]).close()
+
+    @unittest.skipUnless("LOADERCTL" in os.environ, "loaderctl was not built")
+    def test_status_tells_of_orders(self):
+        daemon = loaderd.Daemon(threads=1)
+        given = {"socket": daemon.socket, "daemon": "auto"}
+
+        def status(*arguments):
+            command = [os.environ["LOADERCTL"], "-s", daemon.socket, *arguments]
+            return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+        def order():
+            (feed,) = json.loads(status("--json"))["feeds"]
+            return feed["order"]
+
+        weights = numpy.arange(90)
+        parts = [self.part("a", share={0: 6, 4: 1}, where="sample < 40"), self.part("c", share={0: 2, 4: 0}, weights=weights)]
+        with self.feed(parts, epoch_samples=60, slots=2, **given) as feed:
+            found = order()
+            self.assertEqual([found[key] for key in ("part_count", "period", "stage", "stages", "epoch_samples")], [2, 4, 0, 2, 60])
+            self.assertEqual([part["share"] for part in found["parts"]], [3, 1])
+            self.assertEqual([(part["samples"], part["chosen"]) for part in found["parts"]], [(53, 40), (90, 90)])
+            self.assertEqual([(part["choice"]["where"], part["choice"]["weighted"]) for part in found["parts"]], [("sample < 40", False), ("", True)])
+            self.assertIn("  order     3 of every 4 samples from " + self.paths["a"] + ": 40 of 53 samples, chosen by a filter\n", status())
+            for _ in range(5):
+                next(feed)
+            while (found := order())["stage"] == 0:
+                pass
+            self.assertEqual((found["period"], [part["share"] for part in found["parts"]]), (1, [1, 0]))
+        with self.feed([self.part("b", where="number >= 0 or " * 200 + "number < 0")] + [self.part("b")] * 19, **given):
+            found = order()
+            self.assertEqual((found["part_count"], len(found["parts"]), len(found["parts"][0]["choice"]["where"])), (20, 16, 1023))
+        with self.feed(self.paths["a"], buckets=[(4, 4), (6, 4)], pipeline="bucket_resize", **given):
+            found = order()
+            self.assertEqual([bucket["width"] for bucket in found["buckets"]], [4, 6])
+            self.assertEqual((sum(found["bucket_samples"]), found["buckets"][0]["batch_size"]), (53, 6))
+        with self.feed(self.paths["a"], **given):
+            self.assertIsNone(order())
+
+        def interrupt(*_):
+            opening.append(json.loads(status("--json"))["feeds"][0])
+            raise KeyboardInterrupt
+
+        opening = []
+        slow = " or ".join(["number == -1"] * 9000 + ["number >= 0"])
+        chosen = numpy.arange(1 << 21, dtype="u8") % 53
+        with mock.patch("loaderd._stream._PROGRESS_S", 0), mock.patch("loaderd._stream._logger.warning", side_effect=interrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                self.feed(self.paths["a"], where=slow, samples=chosen, name="slow", **given)
+        self.assertEqual((opening[0]["name"], opening[0]["dataset"], opening[0]["opening"]["total"]), ("slow", self.paths["a"], 1 << 21))
+        self.assertGreater(opening[0]["opening"]["done"], 0)
+        daemon.stop()
 
     def test_wrong_orders_are_refused(self):
         a = self.paths["a"]

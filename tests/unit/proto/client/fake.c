@@ -568,9 +568,53 @@ static void advance(Loaderd__Status *status)
 	feed->other_ns += n * 400 * ms;
 }
 
+/* Gives the first feed an order of two parts and buckets, and adds one that is being opened. */
+static void set_orders(Loaderd__Status *status)
+{
+	static Loaderd__Choice choice = LOADERD__CHOICE__INIT;
+	static Loaderd__PartStatus chosen = LOADERD__PART_STATUS__INIT,
+				   whole = LOADERD__PART_STATUS__INIT;
+	static Loaderd__PartStatus *parts[] = {&chosen, &whole};
+	static Loaderd__Bucket bucket = LOADERD__BUCKET__INIT, *buckets[] = {&bucket};
+	static uint64_t bucket_samples[] = {1, 2};
+	static Loaderd__OrderStatus order = LOADERD__ORDER_STATUS__INIT;
+	static Loaderd__FeedStatus opened = LOADERD__FEED_STATUS__INIT;
+	static Loaderd__Progress opening = LOADERD__PROGRESS__INIT;
+	static Loaderd__FeedStatus *feeds[] = {NULL, &opened};
+	choice.where = (char *)"label < 5";
+	choice.balanced = true;
+	chosen.dataset = (char *)"/data/\x1b[31mred.pimg";
+	chosen.samples = 1281167;
+	chosen.chosen = 42000;
+	chosen.share = 3;
+	chosen.choice = &choice;
+	whole.dataset = (char *)"/data/whole.pimg";
+	whole.samples = whole.chosen = 1;
+	bucket.width = 512;
+	bucket.height = 2048;
+	order.part_count = 7;
+	order.parts = parts;
+	order.n_parts = 2;
+	order.period = 4;
+	order.stage = 1;
+	order.stages = 3;
+	order.buckets = buckets;
+	order.n_buckets = 1;
+	order.bucket_samples = bucket_samples;
+	order.n_bucket_samples = 2;
+	opening.done = 1000;
+	opening.total = 4000;
+	opened.feed_id = 18;
+	opened.opening = &opening;
+	status->feeds[0]->order = &order;
+	feeds[0] = status->feeds[0];
+	status->feeds = feeds;
+	status->n_feeds = 2;
+}
+
 /*
  * $FAKE_STATUS selects the status: "many" reports many empty feeds, "wild" extreme numbers,
- * "advancing" growing numbers.
+ * "advancing" growing numbers, "orders" orders.
  */
 static void exaggerate(Loaderd__Status *status)
 {
@@ -583,6 +627,8 @@ static void exaggerate(Loaderd__Status *status)
 		for (size_t i = 0; i < MANY; i++)
 			status->feeds[i] = &empty;
 	}
+	if (how && strcmp(how, "orders") == 0)
+		set_orders(status);
 	if (how && strcmp(how, "advancing") == 0)
 		advance(status);
 	if (how && strcmp(how, "wild") == 0) {
@@ -644,7 +690,7 @@ static void answer_status(struct session *s)
 	reply.status = &status;
 	exaggerate(&status);
 	send_reply(s, &reply, NULL, 0);
-	if (status.feeds != feeds)
+	if (status.n_feeds > 2)
 		free(status.feeds);
 }
 
