@@ -20,6 +20,7 @@
 
 enum {
 	LIST_MAX = POINT_PARTS_MAX,
+	BUCKETS_MAX = 256, /* feed_order.buckets */
 	POINTS_MAX = 4096,
 	ROUNDS_MAX = 1000,
 };
@@ -41,7 +42,9 @@ struct arguments {
 	struct list shares; /* --mix */
 	const char *where;
 	struct list blocks; /* --blocks: samples of a block, blocks of a group */
-	/* of --mix, --where and --blocks, see make_orders() */
+	struct feed_bucket buckets[BUCKETS_MAX]; /* --buckets */
+	uint32_t bucket_count;
+	/* of --mix, --where, --blocks and --buckets, see make_orders() */
 	struct feed_part parts[LIST_MAX];
 	const struct feed_part *part_list[LIST_MAX];
 	uint32_t part_shares[LIST_MAX];
@@ -70,6 +73,7 @@ enum key {
 	KEY_MIX,
 	KEY_WHERE,
 	KEY_BLOCKS,
+	KEY_BUCKETS,
 	KEY_STEP,
 	KEY_EXPLAIN,
 	KEY_SLOTS,
@@ -128,6 +132,8 @@ static const struct argp_option options[] = {
 	{"blocks", KEY_BLOCKS, "SAMPLES,BLOCKS", 0,
 	 "Shuffle blocks of so many samples, and the samples of so many blocks among themselves",
 	 2},
+	{"buckets", KEY_BUCKETS, "LIST", 0,
+	 "Shapes of batches, such as 512x512,640x384, for a pipeline with bucket_resize", 2},
 	{"socket", KEY_SOCKET, "PATH", 0,
 	 "Measure the daemon that listens there instead of private ones", 2},
 	{"daemon", KEY_DAEMON, "PROGRAM", 0, "Program to start as private daemon", 2},
@@ -178,6 +184,30 @@ static void parse_list(struct argp_state *state, const char *option, char *text,
 	}
 }
 
+/* Splits WIDTHxHEIGHT,...; `text` is an argument of the program. */
+static void parse_buckets(struct argp_state *state, char *text, struct arguments *arguments)
+{
+	char *rest = NULL;
+
+	arguments->bucket_count = 0;
+	for (char *shape = strtok_r(text, ",", &rest); shape; shape = strtok_r(NULL, ",", &rest)) {
+		struct feed_bucket *bucket = &arguments->buckets[arguments->bucket_count];
+		char *height = strchr(shape, 'x');
+
+		if (arguments->bucket_count++ == BUCKETS_MAX)
+			argp_error(state, "--buckets: at most %d shapes", BUCKETS_MAX);
+		if (!height)
+			argp_error(state,
+				   "--buckets: \"%s\": expected width x height, as in 640x384",
+				   shape);
+		*height++ = '\0';
+		bucket->width = (uint32_t)parse_number(state, "buckets", shape, 1, 65535, NULL);
+		bucket->height = (uint32_t)parse_number(state, "buckets", height, 1, 65535, NULL);
+	}
+	if (arguments->bucket_count == 0)
+		argp_error(state, "--buckets: no shape");
+}
+
 static double parse_seconds(struct argp_state *state, const char *option, const char *text,
 			    double low)
 {
@@ -216,9 +246,10 @@ static void parse_consume(struct argp_state *state, const char *text, struct set
 	argp_error(state, "--consume: \"%s\" is not one of none, read, copy", text);
 }
 
-static bool has_orders(const struct arguments *arguments)
+static bool has_order(const struct arguments *arguments)
 {
-	return arguments->shares.count || arguments->where || arguments->blocks.count;
+	return arguments->shares.count || arguments->where || arguments->blocks.count ||
+	       arguments->bucket_count;
 }
 
 /* Orders of the points: one of all datasets with --mix, else one for each if they need any. */
@@ -238,7 +269,9 @@ static void make_orders(struct argp_state *state, struct arguments *arguments)
 							   .parts = &arguments->part_list[i],
 							   .part_count = 1,
 							   .block_samples = blocks[0],
-							   .group_blocks = blocks[1]};
+							   .group_blocks = blocks[1],
+							   .buckets = arguments->buckets,
+							   .bucket_count = arguments->bucket_count};
 		arguments->part_shares[i] = arguments->shares.values[i];
 	}
 	if (!shares)
@@ -278,9 +311,13 @@ static void split_positional(struct argp_state *state, struct arguments *argumen
 				  "instruction set, set LOADERD_ISA");
 	if ((arguments->reopen.count || arguments->kill.count) && !arguments->hash)
 		argp_error(state, "--reopen and --kill require --hash");
-	if (arguments->settings.wanted && has_orders(arguments))
-		argp_error(state, "--wanted cannot be combined with --mix, --where or --blocks: "
+	if (arguments->settings.wanted && has_order(arguments))
+		argp_error(state, "--wanted cannot be combined with --mix, --where, --blocks or "
+				  "--buckets: "
 				  "its clients choose the samples");
+	if (arguments->shares.count && arguments->bucket_count)
+		argp_error(state, "--buckets cannot be combined with --mix: a mixture has no "
+				  "buckets");
 	make_orders(state, arguments);
 }
 
@@ -359,6 +396,9 @@ static error_t parse_measuring(int key, char *text, struct argp_state *state)
 				   "--blocks: \"%s\" is not two numbers, samples of a block "
 				   "and blocks of a group",
 				   text);
+		return 0;
+	case KEY_BUCKETS:
+		parse_buckets(state, text, arguments);
 		return 0;
 	case KEY_SOCKET:
 		settings->socket = text;
@@ -491,7 +531,7 @@ static int list_points(const struct arguments *arguments, struct row **ret_rows,
 		point->size = value_or_default(&arguments->sizes, rest % sizes, 0);
 		rest /= sizes;
 		point->dataset = arguments->datasets[rest];
-		if (has_orders(arguments))
+		if (has_order(arguments))
 			point->order = &arguments->orders[rest];
 		point->pipeline = expand(arguments->pipeline, point->size);
 		if (!point->pipeline)

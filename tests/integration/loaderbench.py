@@ -101,7 +101,19 @@ class Loaderbench(unittest.TestCase):
         blocks = loaderbench("--hash", "9", "--where", "sample < 20", "--blocks", "4,2", *options[4:6], *options[8:], self.jpeg)
         self.assertEqual(blocks.returncode, 0, blocks.stdout)
         self.assertNotEqual(blocks.stdout, few.stdout)
+        buckets = ("--buckets", "32x32,48x24,24x48", "--batch", "16", "-p", "bucket_resize(crop=random) hflip", self.jpeg)
+        hashed = loaderbench("--hash", "6", "--threads", "1,3", "--isa", "c,avx2", "--reopen", "2", "--kill", "4", *buckets)
+        self.assertIn("all agree", hashed.stdout)
+        other = loaderbench("--hash", "6", "--buckets", "24x24", *buckets[2:])
+        self.assertNotEqual(hashed.stdout.split()[0], other.stdout.split()[0])
+        row = json.loads(loaderbench(*options[:4], "--json", "-", *buckets).stdout)["rows"][0]
+        self.assertGreater(row["images_per_s"], 0)
         for arguments, words in (
+            (("--buckets", "32", self.jpeg), '--buckets: "32": expected width x height, as in 640x384'),
+            (("--buckets", "32x", self.jpeg), '--buckets: "" must be a whole number from 1 to 65535'),
+            (("--buckets", ",", self.jpeg), "--buckets: no shape"),
+            (("--buckets", "32x32", self.jpeg), "bucket_resize"),
+            (("--buckets", "32x32", "--mix", "1,1", self.jpeg, self.raw), "a mixture has no buckets"),
             (("--mix", "3", self.jpeg, self.raw), "--mix: 1 shares for 2 datasets"),
             (("--where", "sample < 0", self.jpeg), "holds for none of the samples"),
             (("--blocks", "3", self.jpeg), "is not two numbers"),
