@@ -68,6 +68,44 @@ TEST(augmented)
 	assert_int_equal(hash_of(*state, steps, "LOADERD_ISA=avx512bw", "2"), hash);
 }
 
+/* Batches of several shapes. */
+TEST(buckets)
+{
+	static const struct feed_bucket sizes[] = {{32, 32, 0}, {48, 24, 16}, {20, 40, 0}};
+	static const struct {
+		const char *environment, *threads;
+	} runs[] = {
+		{NULL, "1"},
+		{NULL, "2"},
+		{NULL, "8"},
+		{"LOADERD_ISA=c", "2"},
+		{"LOADERD_ISA=avx2", "2"},
+		{"LOADERD_ISA=avx512bw", "2"},
+	};
+	const struct feed_part part = {.size = sizeof(part), .dataset = dataset};
+	const struct feed_part *parts[] = {&part};
+	const struct feed_order order = {
+		.size = sizeof(order),
+		.parts = parts,
+		.part_count = 1,
+		.buckets = sizes,
+		.bucket_count = sizeof(sizes) / sizeof(*sizes),
+	};
+	uint64_t first = 0;
+	for (size_t i = 0; i < sizeof(runs) / sizeof(*runs); i++) {
+		struct feed_options options =
+			fixture_options(*state, NULL, "bucket_resize(crop=random) hflip");
+		options.order = &order;
+		fixture_start(*state, runs[i].environment, "--threads", runs[i].threads, NULL);
+		struct feed *feed = fixture_open(&options);
+		uint64_t hash = fixture_hash(feed, BATCHES);
+		feed_close(feed);
+		assert_int_equal(fixture_stop(*state, SIGTERM), 0);
+		first = i == 0 ? hash : first;
+		assert_int_equal(hash, first);
+	}
+}
+
 /* JPEGs of which parts are decoded, for any sample by any thread. */
 TEST(mosaics)
 {

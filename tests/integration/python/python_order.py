@@ -77,7 +77,7 @@ class Orders(unittest.TestCase):
         expected = [order.epoch(e) for e in range(epochs)]
         self.assertEqual(self.drawn(self.feed(dataset, **options), epochs), expected)
         step = options.get("batch_size", 6)
-        for world in (2, 3):
+        for world in (world for world in (2, 3, 8) if step % world == 0):
             feeds = [self.feed(dataset, **{**options, "batch_size": step // world, "rank": rank, "world": world}) for rank in range(world)]
             epoch = []
             for batches in zip(*feeds):
@@ -153,6 +153,18 @@ class Orders(unittest.TestCase):
         order = model.Order(parts, 77, 6, shares=[[5, 1], [1, 1], [0, 1]], froms=(0, 3, 9), epoch_samples=30)
         given = [self.part("a", share={0: 5, 3: 1, 9: 0}), self.part("b")]
         self.check(given, order, epochs=3, epoch_samples=30)
+
+    def test_eight_ranks(self):
+        """Batches of 24 samples, of which each rank has three."""
+        mixed = [model.Part(range(53)), model.Part(range(90), 53)]
+        order = model.Order(mixed, 77, 24, shares=[[3, 1], [1, 2]], froms=(0, 2), epoch_samples=96)
+        self.check([self.part("a", share={0: 3, 2: 1}), self.part("c", share={0: 1, 2: 2})], order, epoch_samples=96, batch_size=24)
+        order = model.Order(mixed, 77, 24, shares=[[1, 2]], by_batch=True)
+        self.check([self.part("a"), self.part("c", share=2)], order, mix="batch", batch_size=24)
+        kept = [i for i in range(90) if i % 5]
+        self.check(self.paths["c"], model.Order([model.Part(kept)], 77, 24), where="label != 0", batch_size=24)
+        classes = model.Part(range(90), classes=self.labels("c"), per_batch=2)
+        self.check(self.paths["c"], model.Order([classes], 77, 24), classes_per_batch=2, batch_size=24)
 
     def test_choices_in_a_mixture(self):
         kept = [i for i in range(90) if i * i % CLASSES == 4]
