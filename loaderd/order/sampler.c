@@ -301,10 +301,12 @@ static int check_parts(const struct sampler *sampler, struct sampler_error *erro
 		error->part = p;
 		if (part->selection.count == 0)
 			return refuse(error, "choice", "no sample is chosen");
-		if (part->kind == SAMPLER_BUCKETS && sampler->part_count > 1)
+		if (part->kind == SAMPLER_BUCKETS && sampler->part_count > 1) {
+			error->part = SAMPLER_NO_PART;
 			return refuse(error, "buckets",
 				      "a mixture of %u parts has no buckets: give one part",
 				      sampler->part_count);
+		}
 		if (part->kind == SAMPLER_WEIGHTS && check_weights(part, error) < 0)
 			return -EINVAL;
 		if (part->kind != SAMPLER_CLASS_BATCHES)

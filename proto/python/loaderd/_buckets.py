@@ -27,7 +27,7 @@ def bucket_sizes(area: int, step: int = 64, ratio: Tuple[float, float] = (0.5, 2
     area, step = number("area", area, 64), number("step", step, 32)
     low, high = ratio
     if step == 0 or area < step * step:
-        raise BadOption(f"area: {area} pixels are fewer than a square of step, {step} x {step}, has", 22)
+        raise BadOption(f"area: {area} pixels are fewer than a square of step, {step} x {step}, has: give width times height, as in bucket_sizes(512 * 512)", 22)
     if not 0 < low <= high:
         raise BadOption(f"ratio: {low}, {high} are not a lower and an upper limit above 0", 22)
     found = set()
@@ -54,7 +54,7 @@ def parse(buckets: Any, batch_size: int, batch_pixels: int) -> Tuple[Tuple[int, 
     found = []
     for size in buckets:
         if not isinstance(size, Sequence) or isinstance(size, (str, bytes)) or len(size) != 2:
-            raise TypeError(f"buckets: {size!r} is not a size (width, height)")
+            raise TypeError(f"buckets: {size!r} is not a size: list sizes as [(512, 512), (640, 384)], width first")
         width, height = number("buckets", size[0]), number("buckets", size[1])
         fits = batch_pixels // max(1, width * height) if batch_pixels else batch_size
         if fits == 0:

@@ -191,9 +191,9 @@ class Buckets(unittest.TestCase):
                 continue
             with self.assertRaisesRegex(loaderd.FeedError, text):
                 self.feed(**options)
-        with self.assertRaisesRegex(loaderd.FeedError, "a mixture of 2 parts has no buckets"):
+        with self.assertRaisesRegex(loaderd.FeedError, "^buckets: a mixture of 2 parts has no buckets"):
             loaderd.Feed([loaderd.Part(self.path)] * 2, batch_size=STEP, pipeline=PIPELINE, daemon="private", buckets=SIZES)
-        with self.assertRaisesRegex(TypeError, "is not a size"):
+        with self.assertRaisesRegex(TypeError, "16 is not a size: list sizes as"):
             self.feed(buckets=[16])
 
     def test_sizes(self):
@@ -205,7 +205,9 @@ class Buckets(unittest.TestCase):
         self.assertEqual(sizes, sorted(set(sizes), key=lambda size: size[0] / size[1]))
         for width, height in sizes:
             self.assertTrue(width % 64 == height % 64 == 0 and width * height <= 1 << 20 < max(width, height) * (min(width, height) + 64))
-        for wrong in ({"area": 100, "step": 16}, {"area": 1 << 20, "ratio": (2, 1)}, {"area": 1 << 20, "step": 1}):
+        with self.assertRaisesRegex(loaderd.BadOption, "give width times height"):
+            loaderd.bucket_sizes(512)
+        for wrong in ( {"area": 1 << 20, "ratio": (2, 1)}, {"area": 1 << 20, "step": 1}):
             with self.assertRaises(loaderd.BadOption):
                 loaderd.bucket_sizes(**wrong)
 
