@@ -209,14 +209,14 @@ class Ranks(Programs):
         self.assertNotEqual(batches[0], batches[17])
 
     def test_mixture(self):
-        """Two datasets, whose samples are divided among ranks like those of one."""
-        runs = []
+        """Two datasets, whose samples are divided among ranks like those of one; after two batches in other shares."""
+        runs, shares = [], ("data.shares=3,1@0; 1,1@0.1", "data.epoch_samples=240")
         for name, ranks in (("mixed", 1), ("mixed3", 3)):
             mixture = f"data.train={self.folder}/train.pimg,{self.folder}/val.pimg"
-            self.expect(self.run_ranks(ranks, name, mixture, "data.shares=3,1", "train.epochs=0.3", "data.val=", "data.val_pipeline="), 0)
+            self.expect(self.run_ranks(ranks, name, mixture, *shares, "train.epochs=0.3", "data.val=", "data.val_pipeline="), 0)
             runs.append([step["loss"] for step in self.steps(name)])
-            for batch in self.samples(name):
-                self.assertEqual(sum(sample >= 210 for sample in batch), 3)
+            of_val = [sum(sample >= 210 for sample in batch) for batch in self.samples(name)]
+            self.assertEqual(of_val, [3, 3, 6, 6, 6, 6])
         self.assertEqual(self.samples("mixed"), self.samples("mixed3"))
         self.assertLess(max(abs(a / b - 1) for a, b in zip(*runs, strict=True)), 1e-5)
 
