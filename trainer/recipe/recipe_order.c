@@ -68,7 +68,8 @@ uint64_t recipe_epoch_batches(const struct recipe_data *data)
 
 uint64_t recipe_stage_batch(const struct recipe_data *data, unsigned stage)
 {
-	return (uint64_t)llround(data->shares.from[stage] * (double)recipe_epoch_batches(data));
+	double batch = data->shares.from[stage] * (double)recipe_epoch_batches(data);
+	return batch < 0x1p63 ? (uint64_t)llround(batch) : INT64_MAX;
 }
 
 /* True if there are numbers, and none is above 0. */

@@ -168,6 +168,9 @@ TEST_WITH(stages, setup, teardown)
 	recipe->data.epoch_samples = 335;
 	recipe->data.repeats = 4;
 	assert_int_equal(recipe_stage_batch(&recipe->data, 2), 75);
+	recipe->data.shares.from[2] = RECIPE_EPOCHS_MAX;
+	recipe->data.epoch_samples = UINT64_C(1) << 53;
+	assert_true(recipe_stage_batch(&recipe->data, 2) == INT64_MAX);
 }
 
 TEST_WITH(long_line_is_refused_not_cut, setup, teardown)
