@@ -36,7 +36,7 @@ int pipeline_check_frame(const struct pipeline *pipeline, bool coordinates,
 
 bool pipeline_drops_boxes(const struct pipeline *pipeline, uint32_t value)
 {
-	if (pipeline_mosaic_step(pipeline))
+	if (pipeline_mosaic_step(pipeline) || pipeline->paste.position >= 0)
 		return true;
 	for (unsigned i = 0; i < pipeline->transform_count; i++) {
 		const struct transform *transform = &pipeline->transforms[i];
@@ -81,11 +81,12 @@ static int frame_geometry(const struct pipeline *pipeline, const struct pipeline
 			  struct geometry *geometry, struct packimg_error *error)
 {
 	struct pipeline_error reason;
-	struct pipeline_shape shape;
+	const struct pipeline_shape shape = scratch_shape(scratch, pipeline, epoch);
 	const struct geometry_subject subject = {.boxes = &scratch->boxes,
 						 .shared_seed = scratch->shared_seed,
 						 .bucket = scratch->bucket,
-						 .tile = scratch->tile};
+						 .tile = scratch->tile,
+						 .window = scratch->window};
 	int r = geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,
 			      &subject, geometry, &reason);
 
@@ -93,7 +94,6 @@ static int frame_geometry(const struct pipeline *pipeline, const struct pipeline
 		return sample_explain(error, r, sample, "%s", reason.text);
 	const struct geometry_stage *last = &geometry->stages[geometry->stage_count - 1];
 
-	pipeline_shape_in(pipeline, epoch, scratch->bucket, &shape);
 	if (last->x.count != shape.width || last->y.count != shape.height)
 		return sample_explain(error, -EINVAL, sample,
 				      "is %u x %u pixels, which this pipeline makes %u x %u, but "

@@ -20,8 +20,8 @@ int pipeline_check_frame(const struct pipeline *pipeline, bool coordinates,
 			 struct pipeline_error *error);
 
 /*
- * Returns true if the pipeline may drop boxes (sanitize_boxes, mosaic). `value` is the boxes' bit
- * among pipeline_values(), 0 if they are not named.
+ * Returns true if the pipeline may drop boxes (sanitize_boxes, mosaic, copy_paste). `value` is the
+ * boxes' bit among pipeline_values(), 0 if they are not named.
  */
 bool pipeline_drops_boxes(const struct pipeline *pipeline, uint32_t value);
 /*

@@ -93,6 +93,12 @@ static int check_named(const struct pipeline_value *named, const struct schema_v
 			error, named->pixels_position,
 			"the step changes the pixels of images, and \"%s\" has the role %s",
 			value->name, schema_role_name(value->role));
+	if (named->paste_position >= 0 && value->role != SCHEMA_MASK &&
+	    value->role != SCHEMA_VALUE && value->role != SCHEMA_POLYGONS)
+		return refuse_step(error, named->paste_position,
+				   "copy_paste takes a mask and the numbers of boxes in it, or "
+				   "polygons of boxes, and \"%s\" has the role %s",
+				   value->name, schema_role_name(value->role));
 	if (named->boxes_position >= 0 && value->role != SCHEMA_BOXES)
 		return refuse_step(error, named->boxes_position,
 				   "the step is for boxes, and \"%s\" has the role %s", value->name,

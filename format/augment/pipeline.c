@@ -53,6 +53,28 @@ void pipeline_scratch_bucket(struct pipeline_scratch *scratch, struct pipeline_s
 	scratch->bucket = bucket;
 }
 
+void pipeline_scratch_window(struct pipeline_scratch *scratch, struct pipeline_window window)
+{
+	scratch->window = window;
+}
+
+struct pipeline_shape scratch_shape(const struct pipeline_scratch *scratch,
+				    const struct pipeline *pipeline, uint64_t epoch)
+{
+	const struct pipeline_window *window = &scratch->window;
+	struct pipeline_shape shape;
+
+	pipeline_shape_in(pipeline, epoch, scratch->bucket, &shape);
+	if (window->width > 0 && shape.width > 0) {
+		size_t pixel = shape.sample_size / ((size_t)shape.width * shape.height);
+
+		shape.width = window->width;
+		shape.height = window->height;
+		shape.sample_size = pixel * shape.width * shape.height;
+	}
+	return shape;
+}
+
 void pipeline_scratch_free(struct pipeline_scratch *scratch)
 {
 	if (!scratch)
@@ -236,12 +258,14 @@ static int pipeline_make(const struct pipeline *pipeline, struct pipeline_scratc
 			 void *output, struct packimg_error *error)
 {
 	struct pipeline_error reason;
-	struct pipeline_shape shape;
-	const struct geometry_subject subject = {&scratch->boxes, scratch->value,
-						 scratch->shared_seed, scratch->bucket};
+	const struct pipeline_shape shape = scratch_shape(scratch, pipeline, epoch);
+	const struct geometry_subject subject = {.boxes = &scratch->boxes,
+						 .value = scratch->value,
+						 .shared_seed = scratch->shared_seed,
+						 .bucket = scratch->bucket,
+						 .window = scratch->window};
 	struct geometry geometry;
 
-	pipeline_shape_in(pipeline, epoch, scratch->bucket, &shape);
 	int r = check_sample(pipeline, sample, &shape, error);
 	if (r < 0)
 		return r;

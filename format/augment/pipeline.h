@@ -25,7 +25,8 @@
  *
  * mosaic comes first, and joins samples that the caller gives it: mosaic.h.
  *
- * mixup, cutmix and targets act on batches of finished samples, and come last.
+ * copy_paste acts on two finished samples, and mixup, cutmix and targets on batches of them: they
+ * come last. copy_paste may have the names of the values that tell the pixels of objects.
  *
  * normalize, to, layout and channels set the format of the finished sample. They come after the
  * other transforms, in any order, each at most once. Only random_erasing and cutout may follow
@@ -107,6 +108,7 @@ struct pipeline_value {
 	int to_position;
 	int boxes_position;  /* of the first step for boxes */
 	int pixels_position; /* of the first that changes pixels */
+	int paste_position;  /* of copy_paste */
 	double fill;         /* for pixels outside the image */
 	enum pipeline_filter filter;
 	unsigned element; /* enum schema_element with which it is delivered; 0 as stored */
@@ -133,6 +135,20 @@ struct pipeline_batch {
 	uint32_t classes;       /* of dense targets; 0 for as many as the dataset has */
 };
 
+/* The step copy_paste, at the end of a pipeline: paste.h. */
+struct pipeline_paste {
+	int position; /* in the text; -1 without the step */
+	uint32_t
+		values; /* bits of the values that tell the pixels of objects; 0 if none is named */
+	double probability;
+	double bbox_occluded_thr, mask_occluded_thr; /* pixels of a side, and pixels */
+};
+
+/* A part of finished pictures. */
+struct pipeline_window {
+	uint32_t x, y, width, height;
+};
+
 struct deferred;
 struct pipeline;
 
@@ -143,10 +159,10 @@ struct pipeline;
  */
 int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error);
 /*
- * Like pipeline_parse(), which refuses views, mosaic and steps for batches: for callers that make a
- * sample of each of pipeline_view(), join samples if pipeline_joins() (mosaic.h), and do what
- * pipeline_batch() says. Functions that make a sample, or
- * say what it is like, take the pipeline of a view; the others act on all views.
+ * Like pipeline_parse(), which refuses views, mosaic and steps for several finished samples: for
+ * callers that make a sample of each of pipeline_view(), join samples if pipeline_joins()
+ * (mosaic.h), and do what pipeline_paste() and pipeline_batch() say. Functions that make a sample,
+ * or say what it is like, take the pipeline of a view; the others act on all views.
  */
 int pipeline_parse_views(const char *text, struct pipeline **ret_pipeline,
 			 struct pipeline_error *error);
@@ -168,6 +184,8 @@ struct pipeline_view pipeline_view(const struct pipeline *pipeline, unsigned num
 
 /* Returns the pipeline's steps for batches, which pipeline_apply() leaves to the caller. */
 const struct pipeline_batch *pipeline_batch(const struct pipeline *pipeline);
+/* Returns the pipeline's copy_paste, which pipeline_apply() leaves to the caller: paste.h. */
+const struct pipeline_paste *pipeline_paste(const struct pipeline *pipeline);
 /* Returns true if the caller blends images: mix_draw_blend(), mix_images(). */
 bool pipeline_mixes(const struct pipeline *pipeline);
 /* Returns the values that the pipeline names. */
@@ -260,6 +278,12 @@ void pipeline_scratch_shared_seed(struct pipeline_scratch *scratch, uint64_t see
  * largest. Only bucket_resize uses it.
  */
 void pipeline_scratch_bucket(struct pipeline_scratch *scratch, struct pipeline_size bucket);
+/*
+ * Says that of the finished images, masks and rasters that are made next only this part is made,
+ * decoding what it needs; width 0 for all. Their pixels are those that the part has in the whole,
+ * if no step erases from finished samples, whose rectangles stay where they are (paste_window()).
+ */
+void pipeline_scratch_window(struct pipeline_scratch *scratch, struct pipeline_window window);
 
 /*
  * Makes one finished sample: decodes the region that the pipeline needs, resizes, flips and casts

@@ -29,6 +29,7 @@ enum random_purpose {
 	RANDOM_MEMBERS = 15,
 	RANDOM_BUCKETS = 16, /* the order of the batches of all buckets */
 	RANDOM_MOSAIC = 17,  /* which samples are joined, and where */
+	RANDOM_PASTE = 18,   /* from which sample objects are pasted, and which */
 	RANDOM_BLOCKS = 19,  /* the order of blocks of samples; epoch is the pass */
 	RANDOM_GROUPS = 20,  /* the order within a group of blocks; sample is the group */
 };

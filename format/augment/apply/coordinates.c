@@ -432,6 +432,28 @@ void coordinates_apply(const struct geometry *geometry, uint32_t width, uint32_t
 	}
 }
 
+void coordinates_limit_box(const struct coordinates *coordinates, float width, float height,
+			   const float limits[4], float *row)
+{
+	struct box box = box_load(coordinates->format, row);
+
+	box_mend(&box);
+	if (coordinates->normalized) {
+		box.low = point_scale(box.low, width, height);
+		box.high = point_scale(box.high, width, height);
+	}
+	box.low.x = box.low.x < limits[0] ? limits[0] : box.low.x;
+	box.low.y = box.low.y < limits[1] ? limits[1] : box.low.y;
+	box.high.x = box.high.x > limits[2] ? limits[2] : box.high.x;
+	box.high.y = box.high.y > limits[3] ? limits[3] : box.high.y;
+	if (coordinates->normalized) {
+		box.low = point_scale(box.low, 1 / width, 1 / height);
+		box.high = point_scale(box.high, 1 / width, 1 / height);
+	}
+	box_mend(&box);
+	box_store(coordinates->format, &box, row);
+}
+
 size_t rows_keep(void *rows, size_t row_size, const uint8_t *keep, size_t count)
 {
 	uint8_t *bytes = rows;

@@ -36,6 +36,13 @@ void coordinates_apply(const struct geometry *geometry, uint32_t width, uint32_t
 		       uint8_t *keep);
 
 /*
+ * Moves the left, upper, right and lower side of a box, which is not rotated, to the limits if they
+ * are outside of them; a limit may be infinite. The frame has width x height pixels.
+ */
+void coordinates_limit_box(const struct coordinates *coordinates, float width, float height,
+			   const float limits[4], float *row);
+
+/*
  * Moves boxes of a sample of width x height pixels, which are not rotated, through the steps so
  * far, and writes left, top, right and bottom of those that no step drops to boxes->corners.
  * Returns their number.

@@ -65,6 +65,10 @@ int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error)
 		return pipeline_fail(error, -EINVAL, pipeline->transforms[0].position,
 				     "mosaic joins samples in the daemon, and its pipelines leave "
 				     "nothing to the client: ask for finished samples");
+	if (pipeline->paste.position >= 0)
+		return pipeline_fail(error, -EINVAL, pipeline->paste.position,
+				     "copy_paste pastes finished samples in the daemon, and leaves "
+				     "nothing to the client: leave it out");
 	for (unsigned i = 0; i < pipeline->transform_count; i++)
 		if (pipeline->transforms[i].kind == TRANSFORM_BUCKET_RESIZE)
 			return pipeline_fail(error, -EINVAL, pipeline->transforms[i].position,

@@ -627,6 +627,14 @@ void geometry_make_tile(const struct pipeline *pipeline, uint32_t width, uint32_
 	geometry_tile(geometry, pipeline_mosaic_step(pipeline), tile);
 }
 
+/* Crops what is finished. Effects run on the whole picture. */
+static void geometry_window(struct geometry *geometry, const struct pipeline_window *window)
+{
+	if (geometry_last(geometry)->effect_count)
+		geometry_cut(geometry);
+	geometry_crop(geometry, window->x, window->y, window->width, window->height);
+}
+
 int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t height, uint64_t seed,
 		  uint64_t epoch, uint64_t sample, const struct geometry_subject *subject,
 		  struct geometry *geometry, struct pipeline_error *error)
@@ -650,5 +658,7 @@ int geometry_make(const struct pipeline *pipeline, uint32_t width, uint32_t heig
 	}
 	if (pipeline->defers && pipeline->delivered_transforms == pipeline->transform_count)
 		geometry_cut(geometry);
+	if (draws.subject.window.width > 0)
+		geometry_window(geometry, &draws.subject.window);
 	return check_between(geometry, error);
 }

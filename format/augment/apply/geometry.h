@@ -66,7 +66,8 @@ struct geometry_step {
 	uint32_t values;          /* clamp, sanitize: bits of the named values; 0 for all */
 };
 
-enum { GEOMETRY_STEPS_MAX = 2 * PIPELINE_TRANSFORMS_MAX + 1 };
+/* At most two for each transform, three for mosaic, and the window. */
+enum { GEOMETRY_STEPS_MAX = 2 * PIPELINE_TRANSFORMS_MAX + 2 };
 
 struct frame_boxes; /* frame.h */
 struct mosaic_tile; /* mosaic.h */
@@ -79,6 +80,7 @@ struct geometry_subject {
 	struct pipeline_size bucket;     /* pipeline_scratch_bucket() */
 	/* The sample's place in a mosaic; NULL for the joined picture, which mosaic leaves. */
 	const struct mosaic_tile *tile;
+	struct pipeline_window window; /* pipeline_scratch_window() */
 };
 
 struct geometry {
@@ -89,8 +91,7 @@ struct geometry {
 	/* Rectangles to erase in the finished sample, in order. */
 	struct erase erasures[PIPELINE_TRANSFORMS_MAX];
 	unsigned erasure_count;
-	/* At most two for each transform, three for mosaic. None for policies, whose warps may be
-	 * parts of a mix. */
+	/* None for policies, whose warps may be parts of a mix. */
 	struct geometry_step steps[GEOMETRY_STEPS_MAX];
 	unsigned step_count;
 };

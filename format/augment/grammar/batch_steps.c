@@ -1,4 +1,4 @@
-/* Steps for batches, at the end of a pipeline: mixup, cutmix and targets. */
+/* Steps for finished samples, at the end of a pipeline: copy_paste, mixup, cutmix and targets. */
 #include "format/augment/grammar/parser.h"
 
 #include <errno.h>
@@ -6,12 +6,16 @@
 int parser_fail_views(struct parser *parser, int position)
 {
 	return fail(parser, position,
-		    "mixup, cutmix and targets are for pipelines that make one image of each "
-		    "sample: leave them or the views out");
+		    "copy_paste, mixup, cutmix and targets are for pipelines that make one image "
+		    "of each sample: leave them or the views out");
 }
 
 int parser_check_last(struct parser *parser, const struct rule *rule, int position)
 {
+	if (parser->pipeline->paste.position >= 0)
+		return fail(parser, position,
+			    "%s must stand before copy_paste, which acts on finished samples",
+			    rule->name);
 	if (parser->pipeline->batch.position < 0)
 		return 0;
 	return fail(parser, position,
@@ -37,6 +41,22 @@ static int set_targets(struct parser *parser, const struct transform *transform)
 	return 0;
 }
 
+static int set_paste(struct parser *parser, const struct rule *rule,
+		     const struct transform *transform)
+{
+	struct pipeline *pipeline = parser->pipeline;
+
+	if (pipeline->paste.position >= 0)
+		return fail(parser, transform->position, "%s is given twice", rule->name);
+	if (pipeline->batch.position >= 0)
+		return parser_check_last(parser, rule, transform->position);
+	pipeline->paste = transform->paste;
+	pipeline->paste.position = transform->position;
+	pipeline->paste.values = transform->values;
+	pipeline->paste.probability = transform->probability;
+	return 0;
+}
+
 int parser_batch_step(struct parser *parser, const struct rule *rule,
 		      const struct transform *transform)
 {
@@ -47,6 +67,8 @@ int parser_batch_step(struct parser *parser, const struct rule *rule,
 
 	if (pipeline->view_name[0])
 		return parser_fail_views(parser, transform->position);
+	if (rule->kind == TRANSFORM_COPY_PASTE)
+		return set_paste(parser, rule, transform);
 	if (rule->kind == TRANSFORM_TARGETS ? batch->targets != PIPELINE_NO_TARGETS : *alpha > 0)
 		return fail(parser, transform->position, "%s is given twice", rule->name);
 	if (batch->position < 0)

@@ -439,7 +439,8 @@ static int take_value(struct parser *parser)
 						 .filter_position = -1,
 						 .to_position = -1,
 						 .boxes_position = -1,
-						 .pixels_position = -1};
+						 .pixels_position = -1,
+						 .paste_position = -1};
 		memcpy(value->name, name, (size_t)size);
 	}
 	return (int)i;
@@ -481,8 +482,7 @@ static int check_iou_crop(struct parser *parser, const struct rule *rule,
 /* Returns true if the transform may act on single values. */
 static bool takes_names(enum transform_kind kind)
 {
-	if (kind == TRANSFORM_ROTATION || kind == TRANSFORM_AFFINE ||
-	    kind >= TRANSFORM_VALUES_COUNT)
+	if (kind == TRANSFORM_ROTATION || kind == TRANSFORM_AFFINE || kind > TRANSFORM_COPY_PASTE)
 		return false;
 	return (kind >= TRANSFORM_GEOMETRY_COUNT && kind < TRANSFORM_RAND_AUGMENT) ||
 	       kind == TRANSFORM_TO || kind >= TRANSFORM_FORM_COUNT;
@@ -521,6 +521,8 @@ static int *position_of(struct pipeline_value *value, enum transform_kind kind)
 		return &value->filter_position;
 	case TRANSFORM_TO:
 		return &value->to_position;
+	case TRANSFORM_COPY_PASTE:
+		return &value->paste_position;
 	default:
 		return kind < TRANSFORM_BOXES_COUNT ? &value->boxes_position
 						    : &value->pixels_position;
@@ -597,7 +599,8 @@ static int parse_transform(struct parser *parser)
 				    rule->parameters[i].key);
 	if (rule->kind >= TRANSFORM_VALUES_COUNT) {
 		r = grammar_set(&(struct call){rule, values, parser->error}, &transform);
-		return r < 0 ? r : parser_batch_step(parser, rule, &transform);
+		r = r < 0 ? r : parser_batch_step(parser, rule, &transform);
+		return r < 0 ? r : set_values(parser, rule, &transform);
 	}
 	r = parser_check_last(parser, rule, position);
 	if (r < 0)

@@ -55,6 +55,8 @@ static const struct {
 	{"trivialaugment", "trivial_augment_wide"},
 	{"taw", "trivial_augment_wide"},
 	{"autoaug", "auto_augment"},
+	{"simplecopypaste", "copy_paste"},
+	{"copyandpaste", "copy_paste"},
 	{"randommixup", "mixup"},
 	{"randomcutmix", "cutmix"},
 	{"softtargets", "targets"},

@@ -241,10 +241,19 @@
 	  {"filter", VALUE_WORD, .words = "nearest|bilinear|bicubic", .required = true, INTO(filter)})
 
 /*
- * Steps for whole batches, which come last, each at most once: constant, name, what it does in one
- * sentence, parameters. They change no single image (batch_steps.c).
+ * Steps for finished samples of several images, which come last, each at most once: constant, name,
+ * what it does in one sentence, parameters. They change no single image (batch_steps.c).
  */
 #define TRANSFORMS_OF_BATCHES(X)                                                                   \
+	X(COPY_PASTE, "copy_paste",                                                                \
+	  "Pastes some objects of another finished sample over the sample with probability p, and "\
+	  "drops objects of the sample of which at most mask_occluded_thr pixels stay visible and "\
+	  "a side moves by more than bbox_occluded_thr pixels.",                                   \
+	  PARAM_P(0.5),                                                                            \
+	  {"bbox_occluded_thr", VALUE_NUMBER, 0, PIPELINE_SIDE_MAX, .otherwise = {10},             \
+	   INTO(paste.bbox_occluded_thr)},                                                         \
+	  {"mask_occluded_thr", VALUE_NUMBER, 0, 16777216, .otherwise = {300},                     \
+	   INTO(paste.mask_occluded_thr)})                                                         \
 	X(MIXUP, "mixup",                                                                          \
 	  "Blends each image of a batch with its neighbour, by a share drawn from Beta(alpha, "    \
 	  "alpha), and the targets with it.",                                                      \

@@ -269,11 +269,24 @@ static int check_mosaic(const struct pipeline *pipeline, struct pipeline_error *
 		return pipeline_fail(error, -EINVAL, mosaic->position,
 				     "mosaic is for pipelines that make one image of each sample: "
 				     "leave it or the views out");
+	if (mosaic && pipeline->paste.position >= 0)
+		return pipeline_fail(error, -EINVAL, pipeline->paste.position,
+				     "copy_paste pastes objects of one sample on one other, and "
+				     "mosaic joins four: leave one of them out");
 	if (mosaic && pipeline_mixes(pipeline))
 		return pipeline_fail(error, -EINVAL, pipeline->batch.position,
 				     "mixup and cutmix blend images of two samples, and mosaic "
 				     "joins four: leave one of them out");
 	return 0;
+}
+
+static int check_paste(const struct pipeline *pipeline, struct pipeline_error *error)
+{
+	if (pipeline->paste.position < 0 || !pipeline_mixes(pipeline))
+		return 0;
+	return pipeline_fail(error, -EINVAL, pipeline->batch.position,
+			     "mixup and cutmix blend images without their boxes and masks, which "
+			     "copy_paste pastes: leave one of them out");
 }
 
 /* Checks that a sample of known or unknown size can pass, and completes what parsing set. */
@@ -287,6 +300,8 @@ static int finish_parsing(struct pipeline *pipeline, struct pipeline_error *erro
 		r = check_bucket_resize(pipeline, error);
 	if (r == 0 && pipeline->view_count == 0)
 		r = check_mosaic(pipeline, error);
+	if (r == 0 && pipeline->view_count == 0)
+		r = check_paste(pipeline, error);
 	if (r == 0 && pipeline->view_count == 0)
 		r = check_epochs(pipeline, pipeline->transform_count, 0, 0, &known, error);
 	pipeline->delivered_transforms = pipeline->transform_count;
@@ -304,6 +319,7 @@ int pipeline_parse_views(const char *text, struct pipeline **ret_pipeline,
 	pipeline->layout = PIPELINE_NHWC;
 	pipeline->channels = 3;
 	pipeline->batch.position = -1;
+	pipeline->paste.position = -1;
 	pipeline->batch_p[0] = pipeline->batch_p[1] = -1;
 	int r = grammar_parse(text, pipeline, error);
 	if (r == 0)
@@ -327,6 +343,10 @@ static int check_single(const struct pipeline *pipeline, struct pipeline_error *
 		return pipeline_fail(error, -EINVAL, pipeline->batch.position,
 				     "pictures of single samples are made here, and mixup, cutmix "
 				     "and targets are for batches: leave them out");
+	if (pipeline->paste.position >= 0)
+		return pipeline_fail(error, -EINVAL, pipeline->paste.position,
+				     "pictures of single samples are made here, and copy_paste "
+				     "pastes objects of another: leave it out");
 	if (pipeline_mosaic_step(pipeline))
 		return pipeline_fail(error, -EINVAL, pipeline->transforms[0].position,
 				     "pictures of single samples are made here, and mosaic joins "
@@ -347,6 +367,11 @@ int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipe
 	else
 		*ret_pipeline = pipeline;
 	return r;
+}
+
+const struct pipeline_paste *pipeline_paste(const struct pipeline *pipeline)
+{
+	return &pipeline->paste;
 }
 
 const struct pipeline_batch *pipeline_batch(const struct pipeline *pipeline)

@@ -25,8 +25,8 @@ enum transform_kind {
 			TRANSFORM_GEOMETRY_COUNT = TRANSFORM_CLAMP_BOXES, /* geometry comes first */
 	TRANSFORM_BOXES_COUNT = TRANSFORM_COLOR_JITTER,                   /* then steps for boxes */
 	TRANSFORM_PIXELS_COUNT = TRANSFORM_NORMALIZE,                     /* format transforms */
-	TRANSFORM_FORM_COUNT = TRANSFORM_FILL,    /* settings of named values */
-	TRANSFORM_VALUES_COUNT = TRANSFORM_MIXUP, /* steps for batches come last */
+	TRANSFORM_FORM_COUNT = TRANSFORM_FILL,         /* settings of named values */
+	TRANSFORM_VALUES_COUNT = TRANSFORM_COPY_PASTE, /* steps for batches come last */
 };
 
 /* Parameters of color_jitter and random_photometric_distort, in the order of the arguments. */
@@ -126,6 +126,7 @@ struct transform {
 	struct transform_warp warp;
 	struct transform_policy policy;
 	struct transform_batch batch;
+	struct pipeline_paste paste; /* copy_paste: its thresholds */
 	/* random_erasing, cutout: fill with noise. */
 	bool noise;
 	/*
@@ -153,6 +154,7 @@ struct pipeline {
 	/* The client runs the transforms from delivered_transforms on: pipeline_defer(). */
 	bool defers;
 	unsigned delivered_transforms;
+	struct pipeline_paste paste;
 	struct pipeline_batch batch;
 	/* probabilities of mixup and cutmix; below 0 if not given */
 	double batch_p[2];

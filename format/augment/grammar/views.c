@@ -123,6 +123,8 @@ int parser_views(struct parser *parser)
 {
 	if (parser->pipeline->batch.position >= 0)
 		return parser_fail_views(parser, parser->pipeline->batch.position);
+	if (parser->pipeline->paste.position >= 0)
+		return parser_fail_views(parser, parser->pipeline->paste.position);
 	while (parser->text[parser->at]) {
 		int position = parser->at;
 

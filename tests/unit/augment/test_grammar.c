@@ -452,6 +452,17 @@ TEST(steps_for_batches_are_checked)
 	expect_batch_error("mixup view a { hflip }", 0, "leave them or the views out");
 	expect_batch_error("view a { hflip cutmix }", 15, "leave them or the views out");
 	expect_error("hflip mixup", -EINVAL, 6, "are for batches: leave them out");
+	expect_batch_error("copy_paste hflip", 11, "hflip must stand before copy_paste");
+	expect_batch_error("copy_paste boxes: sanitize_boxes", 18, "must stand before copy_paste");
+	expect_batch_error("mixup copy_paste", 6, "copy_paste must stand before mixup");
+	expect_batch_error("copy_paste copy_paste", 11, "copy_paste is given twice");
+	expect_batch_error("copy_paste cutmix", 11, "which copy_paste pastes: leave one of them");
+	expect_batch_error("mosaic(8) copy_paste", 10, "mosaic joins four: leave one");
+	expect_batch_error("copy_paste view a { hflip }", 0, "leave them or the views out");
+	expect_batch_error("view a { copy_paste }", 9, "leave them or the views out");
+	expect_batch_error("copy_paste(0.5, -1)", 16, "bbox_occluded_thr is from 0 to 4096");
+	expect_error("hflip copy_paste", -EINVAL, 6, "copy_paste pastes objects of another");
+	expect_error("copypaste", -EINVAL, 0, "did you mean 'copy_paste'");
 	expect_error("mix_up", -EINVAL, 0, "did you mean 'mixup'");
 }
 
