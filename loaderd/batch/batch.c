@@ -6,6 +6,7 @@
 #include "loaderd/batch/mixing.h"
 #include "loaderd/batch/sample.h"
 #include "loaderd/order/sampler.h"
+#include "proto/ring_layout.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -96,6 +97,17 @@ static void close_both(const struct batcher_options *options)
 	close(options->ack_fd);
 }
 
+static int lay_out_single(struct batcher *batcher)
+{
+	struct batcher_options single = batcher->options;
+	struct ring_geometry geometry;
+	if (single.values.paste.boxes == 0)
+		return 0;
+	single.order.batch_size = 1;
+	int r = batcher_geometry(&single, &geometry);
+	return r ?: ring_lay_out(&geometry, &batcher->single);
+}
+
 static int batch_map_ring(struct batcher *batcher)
 {
 	const struct batcher_options *options = &batcher->options;
@@ -123,6 +135,7 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 	batcher->work = new_aligned(options->slots, sizeof(*batcher->work));
 	batcher->counters = new_aligned(options->thread_indices, sizeof(*batcher->counters));
 	int r = batch_map_ring(batcher);
+	r = r ?: lay_out_single(batcher);
 	if (options->wanted)
 		batcher->wants = wants_new(options->slots, options->order.batch_size,
 					   options->order.samples);

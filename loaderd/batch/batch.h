@@ -87,9 +87,11 @@ struct batcher_thread {
 	 * stored bytes of one further image.
 	 */
 	struct io_buffer sample_bytes, value_bytes, image_bytes;
-	struct io_buffer box_bytes;    /* the sample's boxes, of which the pipeline may drop some */
-	struct io_buffer crop_bytes;   /* the sample's boxes by which the pipeline chooses a crop */
-	struct io_buffer joined_bytes; /* pictures of a mosaic: joining.h */
+	struct io_buffer box_bytes;  /* the sample's boxes, of which the pipeline may drop some */
+	struct io_buffer crop_bytes; /* the sample's boxes by which the pipeline chooses a crop */
+	/* pictures of a mosaic: joining.h; or both samples, if one is pasted: pasting.h */
+	struct io_buffer joined_bytes;
+	struct io_buffer paste_bytes; /* what is computed of pasted objects */
 	/* Samples copied by sample_batched_decode(): kept_count units from kept_unit on. */
 	struct io_buffer kept_bytes[PACKIMG_AHEAD_MAX];
 	struct packimg_sample kept[PACKIMG_AHEAD_MAX];
@@ -128,10 +130,11 @@ struct batcher {
 	struct batcher_options options;
 	struct ring_geometry geometry;
 	struct io *io;
-	struct wants *wants; /* of a wanted feed, else NULL */
-	uint64_t unit_span;  /* units per batch, equal to order.batch_size */
-	enum cpu_isa isa;    /* for mix_images() */
-	bool mixes;          /* samples are blended in pairs, or get targets: mixing.h */
+	struct wants *wants;         /* of a wanted feed, else NULL */
+	uint64_t unit_span;          /* units per batch, equal to order.batch_size */
+	enum cpu_isa isa;            /* for mix_images() */
+	struct ring_geometry single; /* layout of a slot of one sample, if objects are pasted */
+	bool mixes;                  /* samples are blended in pairs, or get targets: mixing.h */
 
 	/* the next unclaimed unit */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t claim;

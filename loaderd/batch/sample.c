@@ -6,6 +6,7 @@
 #include "loaderd/batch/counters.h"
 #include "loaderd/batch/joining.h"
 #include "loaderd/batch/mixing.h"
+#include "loaderd/batch/pasting.h"
 #include "loaderd/crash_marker.h"
 #include "loaderd/order/sampler.h"
 
@@ -61,8 +62,9 @@ struct sample_bytes {
 struct sample_part {
 	uint64_t index; /* of the stored sample */
 	const struct sample_bytes *bytes;
-	struct value_join *join; /* of which it is a part; NULL for a whole sample */
-	uint32_t number;         /* of the sample in its mosaic */
+	struct value_join *join; /* of which it is a part, or: */
+	struct pasting *pasting; /* both NULL for a whole sample */
+	uint32_t number;         /* of the sample in its mosaic or pasting */
 	bool finish;             /* the last part, for which nothing more is read */
 };
 
@@ -110,6 +112,27 @@ static int make_joined(struct batcher *batcher, struct batcher_work *work, uint3
 	return r;
 }
 
+/* Makes a view of a sample, or its part of one. */
+static int make_view(struct batcher *batcher, struct batcher_work *work, uint32_t i,
+		     const struct sample_part *part, struct value_origin *origin, uint8_t *flags,
+		     struct packimg_error *error)
+{
+	const struct value_table *values = &batcher->options.values;
+	if (part->join)
+		return make_joined(batcher, work, i, part, origin, flags, error);
+	if (part->pasting && part->number == PASTING_ABOVE)
+		return pasting_put_above(values, origin, part->pasting, error);
+	if (part->pasting)
+		return pasting_put_below(values, origin, part->pasting, flags, error);
+	return values_put(values, origin, &batcher->ring.layout, work->slot, i, flags, error);
+}
+
+/* Returns true if the part says nothing of the finished sample itself. */
+static bool is_other(const struct sample_part *part)
+{
+	return (part->join && !part->finish) || (part->pasting && part->number == PASTING_ABOVE);
+}
+
 /* Runs inside the guard. */
 static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 			struct batcher_work *work, uint32_t i, const struct sample_part *part,
@@ -145,11 +168,9 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 		origin.pipeline = values->views[v].made.pipeline;
 		origin.shape = &work->shapes[v];
 		origin.seed = view_seed(batcher, copy, v);
-		r = part->join ? make_joined(batcher, work, i, part, &origin, &flags, error)
-			       : values_put(values, &origin, &batcher->ring.layout, work->slot, i,
-					    &flags, error);
+		r = make_view(batcher, work, i, part, &origin, &flags, error);
 	}
-	if (part->join && !part->finish)
+	if (is_other(part))
 		return r;
 	thread->label = sample.label;
 	r = r ?: mixing_check_label(batcher, &sample, error);
@@ -206,34 +227,52 @@ static int make_part(struct batcher *batcher, struct batcher_thread *thread,
 	}
 }
 
+/* Makes a part of a sample that is another one. part: its index is set, and its bytes are not. */
+static int make_other_part(struct batcher *batcher, struct batcher_thread *thread,
+			   struct batcher_work *work, uint32_t i, struct sample_part part,
+			   struct sample_times *times, struct packimg_error *error)
+{
+	struct packimg_sample read;
+	uint64_t start = ticks_now();
+	int r = io_get_other(batcher->io, part.index, &thread->sample_bytes, &read, error);
+	times->read += ticks_since(start);
+	if (r < 0)
+		return r;
+	const struct sample_bytes bytes = {r == IO_READ ? &read : NULL, IO_NO_UNIT};
+	part.bytes = &bytes;
+	return make_part(batcher, thread, work, i, &part, times, error);
+}
+
+/* Counts another sample that could not be made. Returns -EINVAL if the feed ends at bad samples. */
+static int leave_out_other(struct batcher *batcher, struct batcher_thread *thread,
+			   struct batcher_work *work, uint64_t other,
+			   const struct packimg_error *error)
+{
+	batcher->options.report(batcher->options.report_user, batcher->options.dataset, other,
+				error->text);
+	counters_add(&batcher->counters[thread->index].bad, 1);
+	atomic_fetch_add_explicit(&work->bad, 1, memory_order_relaxed);
+	return batcher->options.bad == BATCHER_FAIL ? -EINVAL : 0;
+}
+
 /* Adds sample `number` of a mosaic, one of the others, by the bits that choose it. */
 static int join_other(struct batcher *batcher, struct batcher_thread *thread,
 		      struct batcher_work *work, uint32_t i, uint64_t index, uint32_t number,
 		      struct value_join *join, struct sample_times *times,
 		      struct packimg_error *error)
 {
-	struct packimg_sample read;
-	uint64_t other = other_sample(batcher, index, join->mosaic.others[number - 1]);
-	uint64_t start = ticks_now();
+	const struct sample_part part = {
+		.index = other_sample(batcher, index, join->mosaic.others[number - 1]),
+		.join = join,
+		.number = number};
 	join->tile = (struct mosaic_tile){0};
-	int r = io_get_other(batcher->io, other, &thread->sample_bytes, &read, error);
-	times->read += ticks_since(start);
-	if (r >= 0) {
-		const struct sample_bytes bytes = {r == IO_READ ? &read : NULL, IO_NO_UNIT};
-		const struct sample_part part = {
-			.index = other, .bytes = &bytes, .join = join, .number = number};
-		r = make_part(batcher, thread, work, i, &part, times, error);
-	}
+	int r = make_other_part(batcher, thread, work, i, part, times, error);
 	if (r == 0)
 		joining_keep(join);
 	if (r == 0 || r == -EINVAL)
 		return r;
-	batcher->options.report(batcher->options.report_user, batcher->options.dataset, other,
-				error->text);
-	counters_add(&batcher->counters[thread->index].bad, 1);
-	atomic_fetch_add_explicit(&work->bad, 1, memory_order_relaxed);
 	joining_leave_out(&batcher->options.values, join);
-	return batcher->options.bad == BATCHER_FAIL ? -EINVAL : 0;
+	return leave_out_other(batcher, thread, work, part.index, error);
 }
 
 /* Joins a sample and others. Nothing of it is read after the first part. */
@@ -261,15 +300,58 @@ static int make_mosaic(struct batcher *batcher, struct batcher_thread *thread,
 	return r ?: make_part(batcher, thread, work, i, &part, times, error);
 }
 
+/* Makes a sample over which objects of another one are pasted, by the draw of `pasting`. */
+static int make_pasted(struct batcher *batcher, struct batcher_thread *thread,
+		       struct batcher_work *work, uint32_t i, uint64_t index,
+		       const struct sample_bytes *bytes, struct pasting *pasting,
+		       struct sample_times *times, struct packimg_error *error)
+{
+	const struct sample_part below = {.index = index, .bytes = bytes, .pasting = pasting};
+	const struct sample_part above = {.index =
+						  other_sample(batcher, index, pasting->draw.other),
+					  .pasting = pasting,
+					  .number = PASTING_ABOVE};
+	int r = make_part(batcher, thread, work, i, &below, times, error);
+	if (r < 0)
+		return r;
+	r = make_other_part(batcher, thread, work, i, above, times, error);
+	if (r == -EINVAL)
+		return r;
+	if (r < 0) {
+		pasting_leave_out(pasting);
+		r = leave_out_other(batcher, thread, work, above.index, error);
+	}
+	uint64_t start = ticks_now();
+	if (r == 0)
+		pasting_finish(&batcher->options.values, pasting, &work->shapes[0],
+			       &batcher->ring.layout, work->slot, i);
+	times->stages.augment += ticks_since(start);
+	return r;
+}
+
 static int make_sample(struct batcher *batcher, struct batcher_thread *thread,
 		       struct batcher_work *work, uint32_t i, uint64_t index,
 		       const struct sample_bytes *bytes, struct sample_times *times,
 		       struct packimg_error *error)
 {
+	const struct value_table *values = &batcher->options.values;
 	const struct sample_part part = {.index = index, .bytes = bytes};
-	if (pipeline_joins(batcher->options.values.views[0].made.pipeline))
+	if (pipeline_joins(values->views[0].made.pipeline))
 		return make_mosaic(batcher, thread, work, i, index, bytes, times, error);
-	return make_part(batcher, thread, work, i, &part, times, error);
+	if (values->paste.boxes == 0)
+		return make_part(batcher, thread, work, i, &part, times, error);
+	struct pasting pasting;
+	int r = pasting_begin(values, &batcher->single, view_seed(batcher, thread->copy, 0),
+			      work->epoch, index, &thread->joined_bytes, &thread->paste_bytes,
+			      &pasting);
+	if (r < 0)
+		snprintf(error->text, sizeof(error->text),
+			 "sample %llu: no memory for its copy_paste", (unsigned long long)index);
+	if (r < 0)
+		return r;
+	if (!pasting.draw.on)
+		return make_part(batcher, thread, work, i, &part, times, error);
+	return make_pasted(batcher, thread, work, i, index, bytes, &pasting, times, error);
 }
 
 void batcher_forget_buffers(struct batcher_thread *thread)
@@ -280,6 +362,7 @@ void batcher_forget_buffers(struct batcher_thread *thread)
 	io_buffer_deinit(&thread->box_bytes);
 	io_buffer_deinit(&thread->crop_bytes);
 	io_buffer_deinit(&thread->joined_bytes);
+	io_buffer_deinit(&thread->paste_bytes);
 	for (uint32_t i = 0; i < PACKIMG_AHEAD_MAX; i++)
 		io_buffer_deinit(&thread->kept_bytes[i]);
 	thread->kept_count = 0;
@@ -320,11 +403,11 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *t
 	thread->kept_count = 0;
 	/*
 	 * IO_URING delivers bytes only when io_get() asks for them. Further images, other views of
-	 * the same one, and other samples of a mosaic are decoded between those that would be
-	 * decoded ahead.
+	 * the same one, and other samples of a mosaic or for copy_paste are decoded between those
+	 * that would be decoded ahead.
 	 */
 	if (io_mode_of(batcher->io) != IO_MMAP || batcher->options.values.pictures ||
-	    batcher->options.values.view_count > 1 ||
+	    batcher->options.values.view_count > 1 || batcher->options.values.paste.boxes > 0 ||
 	    pipeline_joins(batcher->options.values.views[0].made.pipeline))
 		return 0;
 	thread->ahead_faults = atomic_load(&dataset->guard.faults);

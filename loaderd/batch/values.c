@@ -60,7 +60,7 @@ static int add_section(const struct value *value, const struct value_images *ima
 	if (value->ragged)
 		return ring_geometry_ragged(geometry, value->element, value->dims, value->row,
 					    value->capacity / value->row *
-						    (value->joins ? 1 + MOSAIC_OTHERS : 1));
+						    (value->joined ? value->joined : 1));
 	return ring_geometry_dense(geometry, value->element, value->dims,
 				   value->row / ring_element_size(value->element));
 }
@@ -688,7 +688,7 @@ static int put_value(const struct value_table *values, uint32_t v,
 		explain_value(r, origin, value, &stored, error);
 		return r == -ERANGE ? -EBADMSG : r;
 	}
-	if (value->boxes || value->joins)
+	if (value->boxes || value->joined)
 		*ret_rows = stored.size / value->row;
 	return value->source == VALUE_FIELD
 		       ? move_rows(value, origin, &stored, place, target->layout->batch_size_max,
@@ -697,9 +697,21 @@ static int put_value(const struct value_table *values, uint32_t v,
 }
 
 /* Returns true if a value of the origin's view is made, and not joined already. */
-static bool is_put(const struct value *value, const struct value_origin *origin)
+static bool is_put(const struct value_table *values, uint32_t v, const struct value_origin *origin)
 {
-	return value->view == origin->view && !(origin->join && value->joins);
+	const struct value *value = &values->values[v];
+	return value->view == origin->view && !(origin->join && value->joined) &&
+	       !(origin->skip && origin->skip[v]);
+}
+
+/* Returns true if rows are made that belong to boxes b. */
+static bool puts_rows_of(const struct value_table *values, uint32_t b,
+			 const struct value_origin *origin)
+{
+	for (uint32_t v = 0; v < values->count; v++)
+		if (values->values[v].boxes == b + 1 && is_put(values, v, origin))
+			return true;
+	return false;
 }
 
 int values_put(const struct value_table *values, const struct value_origin *origin,
@@ -711,10 +723,10 @@ int values_put(const struct value_table *values, const struct value_origin *orig
 	size_t rows[RING_SECTIONS_MAX];
 	int r = give_crop_boxes(values, origin, error);
 	for (uint32_t v = 0; r == 0 && v < values->count; v++)
-		if (is_put(&values->values[v], origin))
+		if (is_put(values, v, origin))
 			r = put_value(values, v, origin, &target, flags, &rows[v], error);
 	for (uint32_t b = 0; r == 0 && b < boxes; b++)
-		if (values->boxes[b].view == origin->view)
+		if (values->boxes[b].view == origin->view && puts_rows_of(values, b, origin))
 			r = drop_boxes(values, b, origin, &target, rows, error);
 	return r;
 }
@@ -727,7 +739,7 @@ int values_add_rows(const struct value_table *values, const struct value_origin 
 	size_t rows[RING_SECTIONS_MAX] = {0};
 	int r = 0;
 	for (uint32_t v = 0; r == 0 && v < values->count; v++)
-		if (values->values[v].joins)
+		if (values->values[v].joined)
 			r = put_value(values, v, origin, &target, &join->flags, &rows[v], error);
 	for (uint32_t b = 0; r == 0 && b < values->box_count; b++)
 		r = drop_boxes(values, b, origin, &target, rows, error);
@@ -743,7 +755,7 @@ void values_set_rows(const struct value_table *values, const struct ring_geometr
 	for (uint32_t v = 0; v < values->count; v++) {
 		uint32_t *index = (uint32_t *)section_of(&target, v);
 		const uint64_t stride = layout->sections[v].stride;
-		if (!values->values[v].joins)
+		if (!values->values[v].joined)
 			continue;
 		index[i] = (uint32_t)(i * stride / values->values[v].row);
 		index[layout->batch_size_max + i] = join->rows[v];

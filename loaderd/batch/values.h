@@ -7,6 +7,7 @@
 
 #include "format/augment/frame.h"
 #include "format/augment/mosaic.h"
+#include "format/augment/paste.h"
 #include "format/augment/pipeline.h"
 #include "loaderd/io/dataset.h"
 #include "loaderd/io/io.h"
@@ -63,8 +64,11 @@ struct value {
 	 * pipeline may drop some; else 0
 	 */
 	uint32_t boxes;
-	/* The rows of all samples that a mosaic joins follow each other: there is room for them. */
-	bool joins;
+	/*
+	 * Number of samples whose rows follow each other, for which there is room: of a mosaic, or
+	 * with what copy_paste pastes; 0 for the sample's own
+	 */
+	uint32_t joined;
 	bool objects; /* each of these boxes has any number of polygons: polygons.h */
 };
 enum { VALUE_NO_FRAME, VALUE_FIRST_IMAGE, VALUE_FURTHER_IMAGE };
@@ -77,6 +81,13 @@ struct value_view {
 	/* Boxes by which its pipeline chooses a crop, delivered themselves or not: VALUE_FIELD. */
 	bool crops_by_boxes;
 	struct value crop_boxes;
+};
+
+/* What copy_paste pastes. Sections, 0 for none. */
+struct value_paste {
+	uint32_t boxes;         /* value.boxes of the objects' rows; 0 without copy_paste */
+	uint32_t mask, numbers; /* their pixels, and their numbers there */
+	uint32_t polygons;      /* without a mask */
 };
 
 struct value_table {
@@ -97,6 +108,7 @@ struct value_table {
 	uint32_t box_count;
 	struct value boxes[RING_SECTIONS_MAX];
 	struct value values[RING_SECTIONS_MAX];
+	struct value_paste paste;
 	/* Names of the first values, and of targets, for which the schema has none. */
 	char own_names[RING_FIRST_FIELD][VALUE_OWN_NAME_SIZE];
 	char target_names[2][VALUE_OWN_NAME_SIZE];
@@ -135,6 +147,8 @@ struct value_origin {
 	struct io_buffer *crop_bytes; /* of boxes that choose the crop, and their corners */
 	/* Makes pictures from what is joined, and leaves rows that are joined; else NULL. */
 	const struct value_join *join;
+	/* [sections], true for values that are not made; NULL to make all */
+	const bool *skip;
 };
 
 /*

@@ -207,8 +207,8 @@ static int set_boxes(const Loaderd__OpenFeed *request, const struct config *conf
 	if (found < 0 && from->role == SCHEMA_BOXES)
 		return refuse_request(
 			refusal, EINVAL, "pipeline",
-			"value \"%s\": sanitize_boxes and mosaic cannot drop boxes of "
-			"a fixed number; pack them as %s[*,4], or leave these steps "
+			"value \"%s\": sanitize_boxes, mosaic and copy_paste cannot drop "
+			"boxes of a fixed number; pack them as %s[*,4], or leave these steps "
 			"out",
 			from->name, schema_element_name(from->element));
 	if (found < 0 || schema->values[found].role != SCHEMA_BOXES)
@@ -536,7 +536,7 @@ int delivery_choose(const Loaderd__OpenFeed *request, const struct config *confi
 		r = r ?: choose_crop_boxes(request, config, options, &values->views[i], refusal);
 		r = r ?: check_boxes(values, pipeline, refusal);
 	}
-	return r;
+	return r ?: pastes_choose(options, refusal);
 }
 
 /* ---- what the client is told ---- */

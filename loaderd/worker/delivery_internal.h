@@ -44,3 +44,9 @@ void targets_print(const struct value *value, char *line, size_t size);
  * Does nothing for other pipelines.
  */
 int mosaics_choose(struct batcher_options *options, struct refusal *refusal);
+/*
+ * Finds among the chosen values what tells the pixels of the objects that a pipeline's copy_paste
+ * pastes, and says which values follow them. Refuses a feed without such values, and what cannot be
+ * pasted. Does nothing for other pipelines.
+ */
+int pastes_choose(struct batcher_options *options, struct refusal *refusal);

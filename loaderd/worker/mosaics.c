@@ -41,7 +41,7 @@ static int choose_value(const struct schema *schema, struct value *value, struct
 				      "polygons(boxes), and these belong to none; leave it out, or "
 				      "mosaic",
 				      value->name);
-	value->joins = true;
+	value->joined = 1 + MOSAIC_OTHERS;
 	return 0;
 }
 

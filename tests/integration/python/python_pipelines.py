@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from math import nan
 
 import loaderd
 
@@ -16,7 +17,7 @@ _NEEDED_AFTER = {"normalize": " to(f32)", "random_zoom_out": " resize(16x16)", "
 
 
 # values that must be requested with these steps
-_VALUES = {"clamp_boxes": "boxes", "sanitize_boxes": "boxes", "random_iou_crop": "boxes", "fill": "depth", "filter": "depth"}
+_VALUES = {"clamp_boxes": "boxes", "sanitize_boxes": "boxes", "random_iou_crop": "boxes", "copy_paste": "polygons", "fill": "depth", "filter": "depth"}
 # value to which these steps must apply
 _NAMED = {"fill": "depth: ", "filter": "depth: "}
 # elements of masks that images cannot have
@@ -27,6 +28,7 @@ _SCHEMA = """
     boxes: boxes(image) f32[*,4] xyxy
     mask: mask(image) u8[h,w] sparse
     depth: raster(image) f32[h,w] sparse
+    polygons: polygons(boxes) f32[*,2]
 """
 
 
@@ -53,7 +55,7 @@ class Pipelines(unittest.TestCase):
 
         cls.typed = os.path.join(cls.folder.name, "typed.pimg")
         with loaderd.Writer(cls.typed, _SCHEMA) as writer:
-            writer.add({"image": memoryview(bytes(1200)).cast("B", (20, 20, 3)), "boxes": [[0, 0, 9, 9]], "mask": None, "depth": None})
+            writer.add({"image": memoryview(bytes(1200)).cast("B", (20, 20, 3)), "boxes": [[0, 0, 9, 9]], "mask": None, "depth": None, "polygons": [[nan, nan]]})
 
     def open(self, step, text):
         values = ["mask"] if text.startswith("mask: ") else [_VALUES[step.name]] if step.name in _VALUES else []
