@@ -120,6 +120,12 @@ static int batch_map_ring(struct batcher *batcher)
 	return r;
 }
 
+static void batch_on_ready(void *user, uint64_t units)
+{
+	struct batcher *batcher = user;
+	batcher->options.ready(batcher->options.doorbell_user, batcher, units);
+}
+
 int batcher_new(const struct batcher_options *options, struct batcher **ret_batcher)
 {
 	struct batcher *batcher = new_aligned(1, sizeof(*batcher));
@@ -128,6 +134,7 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 		return -ENOMEM;
 	}
 	batcher->options = *options;
+	batcher->filling = options->io.filling;
 	batcher->unit_span = options->order.batch_size;
 	batcher->isa = cpu_isa_chosen();
 	batcher->mixes = options->values.target > 0;
@@ -144,6 +151,8 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 		r = -ENOMEM;
 	if (r == 0)
 		r = start_io(batcher);
+	if (r == 0 && batcher->filling)
+		r = filling_start(batcher->filling, batch_on_ready, batcher);
 	if (r < 0) {
 		batcher->options.pipeline = NULL; /* the caller keeps it on failure */
 		batcher_free(batcher);
@@ -157,6 +166,8 @@ void batcher_free(struct batcher *batcher)
 {
 	if (!batcher)
 		return;
+	if (batcher->filling)
+		filling_join(batcher->filling);
 	io_free(batcher->io);
 	wants_free(batcher->wants);
 	ring_producer_deinit(&batcher->ring);
@@ -274,6 +285,8 @@ static int begin_one(struct batcher *batcher, bool *doorbell)
 	uint64_t limit = atomic_fetch_add_explicit(&batcher->limit, batcher->unit_span,
 						   memory_order_release);
 	io_begun(batcher->io, limit + batcher->unit_span);
+	if (batcher->filling)
+		filling_begun(batcher->filling, limit + batcher->unit_span);
 	return 1;
 }
 
@@ -306,8 +319,13 @@ static uint32_t size_of_claim(const struct batcher *batcher, const struct batche
 		.workers = batcher->options.threads,
 		.alone = thread->alone,
 	};
-	return claim_size(&claim, atomic_load_explicit(&batcher->cost_ns, memory_order_relaxed),
-			  atomic_load_explicit(&batcher->together, memory_order_relaxed));
+	uint32_t size =
+		claim_size(&claim, atomic_load_explicit(&batcher->cost_ns, memory_order_relaxed),
+			   atomic_load_explicit(&batcher->together, memory_order_relaxed));
+	if (batcher->filling && size > FILLING_CLAIM_MAX)
+		return FILLING_CLAIM_MAX;
+	/* Even if batches are mixed, so that one thread makes both samples of a pair. */
+	return size + (batcher->mixes ? size % 2 : 0);
 }
 
 /* Claims up to `units` units, all of one batch. Returns 0 if all begun units are claimed. */
@@ -424,6 +442,9 @@ static bool publish_complete(struct batcher *batcher)
 		}
 		fill_slot(batcher, work);
 		doorbell |= ring_publish(&batcher->ring);
+		if (batcher->filling)
+			filling_done(batcher->filling,
+				     batcher->ring.published * batcher->unit_span);
 	}
 	if (batcher->draining)
 		doorbell |= end_if_done(batcher, batcher->drain_reason);
@@ -450,12 +471,50 @@ static void finish_batch(struct batcher *batcher, struct batcher_work *work)
 		batcher->options.doorbell(batcher->options.doorbell_user);
 }
 
-/*
- * Makes one sample of a batch and applies the feed's policy for bad samples. Returns true if the
- * sample, or one in its place, is there.
+enum batch_made {
+	BATCH_NOT_MADE, /* there is none, or the feed is stopped */
+	BATCH_MADE,     /* the sample, or one in its place, is there */
+	BATCH_POSTPONE, /* nothing has been counted; thread->units has the reason */
+};
+
+/* Reports a sample that cannot be made, and puts another in its place if the feed's policy says so.
  */
-static bool batch_make(struct batcher *batcher, struct batcher_thread *thread,
-		       struct batcher_work *work, uint64_t unit, struct sample_times *times)
+static enum batch_made batch_make_bad(struct batcher *batcher, struct batcher_thread *thread,
+				      struct batcher_work *work, uint32_t i, uint64_t index,
+				      struct sample_times *times, struct packimg_error *error)
+{
+	struct batcher_counters *counters = &batcher->counters[thread->index];
+	struct packimg_error other;
+	int r = 0;
+	if (batcher->options.bad == BATCHER_SUBSTITUTE)
+		r = sample_substitute(batcher, thread, work, i, index, times, &other);
+	if (r == -EAGAIN)
+		return BATCH_POSTPONE;
+	batcher->options.report(batcher->options.report_user, batcher->options.dataset, index,
+				error->text);
+	counters_add(&counters->bad, 1);
+	atomic_fetch_add_explicit(&work->bad, 1, memory_order_relaxed);
+	switch (batcher->options.bad) {
+	case BATCHER_SKIP:
+		work->flags[i] = SAMPLE_SKIPPED;
+		return BATCH_NOT_MADE;
+	case BATCHER_FAIL:
+		fail_batch(work, error->text);
+		return BATCH_NOT_MADE;
+	case BATCHER_SUBSTITUTE:
+		break;
+	}
+	if (r == 0)
+		counters_add(&counters->images, 1);
+	else
+		fail_batch(work, other.text);
+	return r == 0 ? BATCH_MADE : BATCH_NOT_MADE;
+}
+
+/* Makes one sample of a batch and applies the feed's policy for bad samples. */
+static enum batch_made batch_make(struct batcher *batcher, struct batcher_thread *thread,
+				  struct batcher_work *work, uint64_t unit,
+				  struct sample_times *times)
 {
 	uint32_t i = (uint32_t)(unit % batcher->unit_span);
 	struct batcher_counters *counters = &batcher->counters[thread->index];
@@ -465,10 +524,12 @@ static bool batch_make(struct batcher *batcher, struct batcher_thread *thread,
 	thread->copy = item.copy;
 	int r = sample_make_unit(batcher, thread, work, unit, index, times, &error);
 	if (r == -ECANCELED)
-		return false; /* the client has gone */
+		return BATCH_NOT_MADE; /* the client has gone */
+	if (r == -EAGAIN)
+		return BATCH_POSTPONE;
 	if (r == 0) {
 		counters_add(&counters->images, 1);
-		return true;
+		return BATCH_MADE;
 	}
 	/*
 	 * The feed is at fault, not the sample: the pipeline fixes no size and stored sizes differ,
@@ -476,28 +537,41 @@ static bool batch_make(struct batcher *batcher, struct batcher_thread *thread,
 	 */
 	if (r == -EINVAL) {
 		fail_batch(work, error.text);
-		return false;
+		return BATCH_NOT_MADE;
 	}
-	batcher->options.report(batcher->options.report_user, batcher->options.dataset, index,
-				error.text);
-	counters_add(&counters->bad, 1);
-	atomic_fetch_add_explicit(&work->bad, 1, memory_order_relaxed);
-	switch (batcher->options.bad) {
-	case BATCHER_SKIP:
-		work->flags[i] = SAMPLE_SKIPPED;
-		return false;
-	case BATCHER_FAIL:
-		fail_batch(work, error.text);
-		return false;
-	case BATCHER_SUBSTITUTE:
-		break;
+	return batch_make_bad(batcher, thread, work, i, index, times, &error);
+}
+
+/*
+ * Makes `count` samples from this unit on: a pair if batches are mixed, else one. Returns false if
+ * they have to wait; then they have been postponed, and others may be making them already.
+ */
+static bool batch_make_group(struct batcher *batcher, struct batcher_thread *thread,
+			     struct batcher_work *work, uint64_t unit, uint32_t count,
+			     struct sample_times *times)
+{
+	struct filling_first *first = &thread->units.first;
+	struct mixing_sample pair[2];
+	for (uint32_t k = 0; k < count; k++) {
+		if (batcher->filling && k == 0 && first->there) {
+			pair[k] =
+				(struct mixing_sample){.made = first->made, .label = first->label};
+			continue;
+		}
+		enum batch_made made = batch_make(batcher, thread, work, unit + k, times);
+		if (made == BATCH_POSTPONE) {
+			filling_postpone(batcher->filling, &thread->units);
+			return false;
+		}
+		pair[k].made = made == BATCH_MADE;
+		pair[k].label = thread->label;
+		if (batcher->filling && k == 0)
+			*first = (struct filling_first){true, pair[k].made, pair[k].label};
 	}
-	r = sample_substitute(batcher, thread, work, i, index, times, &error);
-	if (r == 0)
-		counters_add(&counters->images, 1);
-	else
-		fail_batch(work, error.text);
-	return r == 0;
+	if (batcher->mixes)
+		mixing_finish(batcher, work, (uint32_t)(unit % batcher->unit_span), pair, count,
+			      times);
+	return true;
 }
 
 /*
@@ -520,6 +594,10 @@ bool batcher_runnable(const struct batcher *batcher)
 {
 	if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 		return false;
+	if (batcher->filling && filling_has_ready(batcher->filling))
+		return true;
+	if (batcher->filling && filling_is_full(batcher->filling))
+		return false;
 	if (atomic_load_explicit(&batcher->claim, memory_order_relaxed) <
 	    atomic_load_explicit(&batcher->limit, memory_order_relaxed))
 		return true;
@@ -527,46 +605,85 @@ bool batcher_runnable(const struct batcher *batcher)
 	       !atomic_load_explicit(&batcher->ended, memory_order_relaxed);
 }
 
+/* Samples that are made together, from sample i of the batch on. */
+static uint32_t group_at(const struct batcher *batcher, const struct batcher_work *work, uint32_t i)
+{
+	uint32_t left = work->slice.count - i;
+	return batcher->mixes && left > 1 ? 2 : 1;
+}
+
+/* Claims units that had been postponed and can be made now. Returns 0 if there are none. */
+static uint32_t batch_claim_ready(struct batcher *batcher, struct batcher_thread *thread,
+				  uint64_t *ret_first)
+{
+	if (!filling_take(batcher->filling, &thread->units))
+		return 0;
+	*ret_first = thread->units.unit;
+	return group_at(batcher, work_of(batcher, *ret_first),
+			(uint32_t)(*ret_first % batcher->unit_span));
+}
+
+static void finish_units(struct batcher *batcher, struct batcher_work *work, uint32_t units)
+{
+	/* Orders this thread's writes before the last finisher publishes the batch. */
+	uint32_t done = atomic_fetch_add_explicit(&work->done, units, memory_order_acq_rel) + units;
+	assert(done <= batcher->unit_span);
+	if (done == batcher->unit_span)
+		finish_batch(batcher, work);
+}
+
+/*
+ * Claims units of one batch, and begins batches if there are none to claim. Sets *ret_again if they
+ * had been postponed.
+ */
+static uint32_t batch_claim_any(struct batcher *batcher, struct batcher_thread *thread,
+				uint64_t *ret_first, uint64_t *begun, bool *ret_again)
+{
+	uint32_t size = size_of_claim(batcher, thread), units;
+	*ret_again = false;
+	for (;;) {
+		units = batcher->filling ? batch_claim_ready(batcher, thread, ret_first) : 0;
+		*ret_again = units > 0;
+		if (units > 0 || (batcher->filling && filling_is_full(batcher->filling)))
+			return units;
+		units = batch_claim(batcher, size, ret_first);
+		if (units > 0 || !batcher_runnable(batcher))
+			return units;
+		*begun += begin_more(batcher, (uint64_t)size * batcher->options.threads);
+	}
+}
+
 uint32_t batcher_work(struct batcher *batcher, struct batcher_thread *thread, uint64_t *ret_begun)
 {
-	uint32_t size = size_of_claim(batcher, thread);
-	size += batcher->mixes ? size % 2 : 0; /* so that one thread makes both samples of a pair */
 	uint64_t first, begun = 0;
-	uint32_t units = batch_claim(batcher, size, &first);
-	while (units == 0) {
-		if (!batcher_runnable(batcher))
-			break;
-		begun += begin_more(batcher, (uint64_t)size * batcher->options.threads);
-		units = batch_claim(batcher, size, &first);
-	}
+	bool again;
+	uint32_t units = batch_claim_any(batcher, thread, &first, &begun, &again);
 	*ret_begun = begun;
 	if (units == 0)
 		return 0;
 
 	struct batcher_work *work = work_of(batcher, first);
 	struct sample_times times = {0};
-	struct mixing_sample pair[2];
-	uint32_t from = (uint32_t)(first % batcher->unit_span), made = 0;
-	for (uint32_t i = from; i < from + units && i < work->slice.count; i++, made++) {
+	uint32_t from = (uint32_t)(first % batcher->unit_span), made = 0, postponed = 0;
+	uint32_t end = from + units < work->slice.count ? from + units : work->slice.count;
+	for (uint32_t i = from, count; i < end; i += count) {
 		if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 			return units; /* the batch is never published: `done` stays short */
 		if ((i - from) % PACKIMG_AHEAD_MAX == 0)
-			batch_look_ahead(batcher, thread, work, first - from + i,
-					 from + units < work->slice.count ? from + units - i
-									  : work->slice.count - i,
-					 &times);
-		pair[i % 2].made = batch_make(batcher, thread, work, first - from + i, &times);
-		pair[i % 2].label = thread->label;
-		if (batcher->mixes && (i % 2 == 1 || i + 1 == work->slice.count))
-			mixing_finish(batcher, work, i - i % 2, pair, 1 + i % 2, &times);
+			batch_look_ahead(batcher, thread, work, first - from + i, end - i, &times);
+		count = group_at(batcher, work, i);
+		if (batcher->filling && !again)
+			filling_units_init(&thread->units, first - from + i);
+		if (batch_make_group(batcher, thread, work, first - from + i, count, &times))
+			made += count;
+		else
+			postponed += count;
 	}
 	if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 		return units;
-	/* Orders this thread's writes before the last finisher publishes the batch. */
-	uint32_t done = atomic_fetch_add_explicit(&work->done, units, memory_order_acq_rel) + units;
-	assert(done <= batcher->unit_span);
-	if (done == batcher->unit_span)
-		finish_batch(batcher, work);
+	/* If all have been postponed, other threads may have finished the batch. */
+	if (postponed < units)
+		finish_units(batcher, work, units - postponed);
 	counters_claim(batcher, thread, &times, made);
 	return units;
 }
@@ -614,6 +731,8 @@ void batcher_stop(struct batcher *batcher)
 {
 	atomic_store_explicit(&batcher->stopped, true, memory_order_relaxed);
 	io_stop(batcher->io);
+	if (batcher->filling)
+		filling_stop(batcher->filling);
 }
 
 void batcher_status(struct batcher *batcher, struct batcher_status *ret_status)
@@ -627,6 +746,8 @@ void batcher_status(struct batcher *batcher, struct batcher_status *ret_status)
 			status.stage_ns[s] +=
 				atomic_load_explicit(&c->stage_ns[s], memory_order_relaxed);
 	}
+	if (batcher->filling)
+		status.stage_ns[STAGE_WAIT] += filling_wait_ns(batcher->filling);
 	pthread_mutex_lock(&batcher->mutex);
 	if (batcher->wants) {
 		status.epoch = wants_epoch(batcher->wants, batcher->ring.published);

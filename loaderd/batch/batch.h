@@ -7,7 +7,8 @@
  * a short batch, the last units have no sample. `claim` is the next unclaimed unit. A claim is one
  * compare-and-swap, without a lock or a system call. The thread that finishes the last unit of a
  * batch completes it; batches are published in order. Only publishing and beginning a batch take
- * the mutex.
+ * the mutex. Of files that are still being filled, a thread postpones units whose samples are not
+ * there, and claims go to units that are ready again first (loaderd/io/filling.h).
  *
  * The server creates and frees batchers; pool threads use them between pool_add() and pool_reap().
  * The caller owns the dataset; the batcher owns the pipeline and the ring. See loaderd(1), ORDER
@@ -20,6 +21,7 @@
 #include "loaderd/batch/thread_clock.h"
 #include "loaderd/batch/values.h"
 #include "loaderd/io/dataset.h"
+#include "loaderd/io/filling.h"
 #include "loaderd/io/io.h"
 #include "loaderd/order/order.h"
 #include "loaderd/order/wants.h"
@@ -37,6 +39,8 @@ enum {
 	BATCHER_SUBSTITUTES_MAX = 16, /* replacement draws per bad sample */
 	BATCHER_CACHE_LINE = 64,
 };
+
+struct batcher;
 
 struct batcher_options {
 	struct dataset *dataset;
@@ -69,6 +73,11 @@ struct batcher_options {
 	void *doorbell_user;
 	void (*report)(void *user, struct dataset *dataset, uint64_t index, const char *text);
 	void *report_user;
+	/*
+	 * For files that are being filled, io.filling: so many units can be made that were
+	 * postponed. Called by the watcher, with doorbell_user.
+	 */
+	void (*ready)(void *user, struct batcher *batcher, uint64_t units);
 };
 
 /* Counters of one thread. Only that thread writes them. */
@@ -97,7 +106,8 @@ struct batcher_thread {
 	struct packimg_sample kept[PACKIMG_AHEAD_MAX];
 	uint64_t kept_unit;
 	uint32_t kept_count;
-	uint32_t copy; /* of the sample being made (struct order_item) */
+	uint32_t copy;              /* of the sample being made (struct order_item) */
+	struct filling_units units; /* being made, of files that are being filled */
 	struct thread_clock clock;
 	int32_t label;         /* of the sample made last */
 	bool alone;            /* no other feed is in the pool */
@@ -130,6 +140,7 @@ struct batcher {
 	struct batcher_options options;
 	struct ring_geometry geometry;
 	struct io *io;
+	struct filling *filling;     /* of files that are being filled, else NULL; not owned */
 	struct wants *wants;         /* of a wanted feed, else NULL */
 	uint64_t unit_span;          /* units per batch, equal to order.batch_size */
 	enum cpu_isa isa;            /* for mix_images() */

@@ -56,6 +56,7 @@ static void share_decode(struct batcher *batcher, struct batcher_thread *thread,
 struct sample_bytes {
 	const struct packimg_sample *read; /* from io_get(), or NULL to use the mapping */
 	uint64_t unit;                     /* as for io_get_image() */
+	uint8_t turn;                      /* of begin_sample() */
 };
 
 /* What is made in a guard of its own. */
@@ -67,6 +68,28 @@ struct sample_part {
 	uint32_t number;         /* of the sample in its mosaic or pasting */
 	bool finish;             /* the last part, for which nothing more is read */
 };
+
+/* Call it before the sample's stored bytes are read: of files that are being filled,
+ * filling_look().
+ */
+static int begin_sample(struct batcher *batcher, struct batcher_thread *thread, uint64_t index,
+			uint8_t *ret_turn, struct packimg_error *error)
+{
+	if (!batcher->filling)
+		return 0;
+	return filling_look(batcher->filling, &thread->units, index, ret_turn, error);
+}
+
+/* Call it with the result when they have been used: of files that are being filled,
+ * filling_check().
+ */
+static int end_sample(struct batcher *batcher, struct batcher_thread *thread, uint64_t index,
+		      uint8_t turn, int r, struct packimg_error *error)
+{
+	if (!batcher->filling)
+		return r;
+	return filling_check(batcher->filling, &thread->units, index, turn, r, error);
+}
 
 static int find_stored(struct batcher *batcher, const struct sample_part *part,
 		       struct sample_times *times, struct packimg_sample *ret_sample,
@@ -80,12 +103,15 @@ static int find_stored(struct batcher *batcher, const struct sample_part *part,
 		*ret_sample = part->join->first;
 		return 0;
 	}
-	int r = bytes->read ? dataset_known(dataset, part->index, error)
-			    : dataset_sample(dataset, part->index, true, &sample, error);
-	if (r == 0 && bytes->read) {
+	int r = bytes->read
+			? dataset_known(dataset, part->index, error)
+			: dataset_sample(dataset, part->index, !batcher->filling, &sample, error);
+	if (r == 0 && bytes->read)
 		sample = *bytes->read;
+	if (r == 0 && batcher->filling)
+		r = filling_verify(batcher->filling, &sample, bytes->turn, error);
+	else if (r == 0 && bytes->read)
 		r = dataset_verify(dataset, &sample, error);
-	}
 	times->read += ticks_since(start);
 	if (r == 0)
 		*ret_sample = sample;
@@ -233,14 +259,19 @@ static int make_other_part(struct batcher *batcher, struct batcher_thread *threa
 			   struct sample_times *times, struct packimg_error *error)
 {
 	struct packimg_sample read;
-	uint64_t start = ticks_now();
-	int r = io_get_other(batcher->io, part.index, &thread->sample_bytes, &read, error);
-	times->read += ticks_since(start);
-	if (r < 0)
+	uint8_t turn = 0;
+	int r = begin_sample(batcher, thread, part.index, &turn, error);
+	if (r != 0)
 		return r;
-	const struct sample_bytes bytes = {r == IO_READ ? &read : NULL, IO_NO_UNIT};
-	part.bytes = &bytes;
-	return make_part(batcher, thread, work, i, &part, times, error);
+	uint64_t start = ticks_now();
+	r = io_get_other(batcher->io, part.index, &thread->sample_bytes, &read, error);
+	times->read += ticks_since(start);
+	if (r >= 0) {
+		const struct sample_bytes bytes = {r == IO_READ ? &read : NULL, IO_NO_UNIT, turn};
+		part.bytes = &bytes;
+		r = make_part(batcher, thread, work, i, &part, times, error);
+	}
+	return end_sample(batcher, thread, part.index, turn, r, error);
 }
 
 /* Counts another sample that could not be made. Returns -EINVAL if the feed ends at bad samples. */
@@ -269,7 +300,7 @@ static int join_other(struct batcher *batcher, struct batcher_thread *thread,
 	int r = make_other_part(batcher, thread, work, i, part, times, error);
 	if (r == 0)
 		joining_keep(join);
-	if (r == 0 || r == -EINVAL)
+	if (r == 0 || r == -EINVAL || r == -EAGAIN)
 		return r;
 	joining_leave_out(&batcher->options.values, join);
 	return leave_out_other(batcher, thread, work, part.index, error);
@@ -315,7 +346,7 @@ static int make_pasted(struct batcher *batcher, struct batcher_thread *thread,
 	if (r < 0)
 		return r;
 	r = make_other_part(batcher, thread, work, i, above, times, error);
-	if (r == -EINVAL)
+	if (r == -EINVAL || r == -EAGAIN)
 		return r;
 	if (r < 0) {
 		pasting_leave_out(pasting);
@@ -402,12 +433,13 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *t
 	thread->kept_unit = unit;
 	thread->kept_count = 0;
 	/*
-	 * IO_URING delivers bytes only when io_get() asks for them. Further images, other views of
-	 * the same one, and other samples of a mosaic or for copy_paste are decoded between those
-	 * that would be decoded ahead.
+	 * IO_URING delivers bytes only when io_get() asks for them, and begin_sample() comes before
+	 * any byte is read. Further images, other views of the same one, and other samples of a
+	 * mosaic or for copy_paste are decoded between those that would be decoded ahead.
 	 */
-	if (io_mode_of(batcher->io) != IO_MMAP || batcher->options.values.pictures ||
-	    batcher->options.values.view_count > 1 || batcher->options.values.paste.boxes > 0 ||
+	if (io_mode_of(batcher->io) != IO_MMAP || batcher->filling ||
+	    batcher->options.values.pictures || batcher->options.values.view_count > 1 ||
+	    batcher->options.values.paste.boxes > 0 ||
 	    pipeline_joins(batcher->options.values.views[0].made.pipeline))
 		return 0;
 	thread->ahead_faults = atomic_load(&dataset->guard.faults);
@@ -447,12 +479,12 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *t
 	return gain;
 }
 
-int sample_make_unit(struct batcher *batcher, struct batcher_thread *thread,
-		     struct batcher_work *work, uint64_t unit, uint64_t index,
+static int make_unit(struct batcher *batcher, struct batcher_thread *thread,
+		     struct batcher_work *work, uint64_t unit, uint64_t index, uint8_t turn,
 		     struct sample_times *times, struct packimg_error *error)
 {
 	struct packimg_sample read;
-	struct sample_bytes bytes = {NULL, IO_NO_UNIT};
+	struct sample_bytes bytes = {NULL, IO_NO_UNIT, turn};
 	uint32_t i = (uint32_t)(unit % batcher->unit_span);
 	bool waits = io_mode_of(batcher->io) == IO_URING;
 	if (!waits && batcher->options.dataset->mapped)
@@ -471,11 +503,23 @@ int sample_make_unit(struct batcher *batcher, struct batcher_thread *thread,
 	if (r == -ECANCELED)
 		return r;
 	if (r >= 0) {
-		bytes = (struct sample_bytes){r == IO_READ ? &read : NULL, unit};
+		bytes = (struct sample_bytes){r == IO_READ ? &read : NULL, unit, turn};
 		r = make_sample(batcher, thread, work, i, index, &bytes, times, error);
 	}
 	io_done(batcher->io, unit);
 	return r;
+}
+
+int sample_make_unit(struct batcher *batcher, struct batcher_thread *thread,
+		     struct batcher_work *work, uint64_t unit, uint64_t index,
+		     struct sample_times *times, struct packimg_error *error)
+{
+	uint8_t turn = 0;
+	int r = begin_sample(batcher, thread, index, &turn, error);
+	if (r < 0)
+		return r;
+	r = make_unit(batcher, thread, work, unit, index, turn, times, error);
+	return end_sample(batcher, thread, index, turn, r, error);
 }
 
 /* Makes a sample that is not the one of a claimed unit: a replacement. */
@@ -484,11 +528,16 @@ static int make_other(struct batcher *batcher, struct batcher_thread *thread,
 		      struct sample_times *times, struct packimg_error *error)
 {
 	struct packimg_sample read;
-	int r = io_get_other(batcher->io, index, &thread->sample_bytes, &read, error);
+	uint8_t turn = 0;
+	int r = begin_sample(batcher, thread, index, &turn, error);
 	if (r < 0)
 		return r;
-	const struct sample_bytes bytes = {r == IO_READ ? &read : NULL, IO_NO_UNIT};
-	return make_sample(batcher, thread, work, i, index, &bytes, times, error);
+	r = io_get_other(batcher->io, index, &thread->sample_bytes, &read, error);
+	if (r >= 0) {
+		const struct sample_bytes bytes = {r == IO_READ ? &read : NULL, IO_NO_UNIT, turn};
+		r = make_sample(batcher, thread, work, i, index, &bytes, times, error);
+	}
+	return end_sample(batcher, thread, index, turn, r, error);
 }
 
 int sample_substitute(struct batcher *batcher, struct batcher_thread *thread,
@@ -509,7 +558,7 @@ int sample_substitute(struct batcher *batcher, struct batcher_thread *thread,
 			work->flags[i] |= RING_SAMPLE_SUBSTITUTED;
 			return 0;
 		}
-		if (r == -EINVAL)
+		if (r == -EINVAL || r == -EAGAIN)
 			return r;
 		batcher->options.report(batcher->options.report_user, batcher->options.dataset,
 					other, error->text);

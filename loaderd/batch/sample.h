@@ -31,7 +31,8 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *t
  * in the batch, and its label in thread->label. On error, returns a negative errno and sets
  * error->text; the bytes at that index are then undefined.
  * -ECANCELED: the feed is being stopped, and error->text is not set. -EINVAL: the sample is intact
- * but does not fit the pipeline or a field's capacity.
+ * but does not fit the pipeline or a field's capacity. -EAGAIN, of files that are being filled:
+ * thread->units says for which sample to wait.
  */
 int sample_make_unit(struct batcher *batcher, struct batcher_thread *thread,
 		     struct batcher_work *work, uint64_t unit, uint64_t index,
@@ -39,7 +40,7 @@ int sample_make_unit(struct batcher *batcher, struct batcher_thread *thread,
 /*
  * Stores a replacement at index i of the batch: a sample drawn from (seed, epoch, index), including
  * its label, fields and number. Flags it. After BATCHER_SUBSTITUTES_MAX failed draws, returns the
- * last error.
+ * last error. -EAGAIN as above.
  */
 int sample_substitute(struct batcher *batcher, struct batcher_thread *thread,
 		      struct batcher_work *work, uint32_t i, uint64_t index,

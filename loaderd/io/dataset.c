@@ -224,8 +224,9 @@ int dataset_sample(struct dataset *dataset, uint64_t index, bool verify,
 	r = packimg_sample(dataset->image, index, &sample);
 	if (r < 0) {
 		snprintf(error->text, sizeof(error->text),
-			 "sample %llu: its index record is damaged",
-			 (unsigned long long)dataset_number(dataset, index));
+			 "sample %llu: its index record is damaged%s",
+			 (unsigned long long)dataset_number(dataset, index),
+			 dataset->filling ? ", or the index is incomplete" : "");
 		return r;
 	}
 	if (verify) {
@@ -256,14 +257,14 @@ int dataset_verify_image(struct dataset *dataset, const struct packimg_sample *s
 {
 	uint64_t bit = sample->index * packimg_image_count(dataset->image) + image;
 	bool suspect = atomic_load_explicit(&dataset->suspect, memory_order_relaxed);
-	if (!suspect && bit_test(dataset->images_checked, bit))
+	if (!suspect && !dataset->filling && bit_test(dataset->images_checked, bit))
 		return 0;
 	if (packimg_sample_check(sample) < 0) {
 		snprintf(error->text, sizeof(error->text),
 			 "sample %llu: stored bytes of its further image %u do not match their "
 			 "checksum; the file is damaged",
 			 (unsigned long long)dataset_number(dataset, sample->index), image);
-		return -EBADMSG;
+		return dataset->filling ? -EUCLEAN : -EBADMSG;
 	}
 	bit_set(dataset->images_checked, bit);
 	return 0;

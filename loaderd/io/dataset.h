@@ -14,7 +14,12 @@
 
 struct dataset {
 	struct packimg *image;
-	bool mapped;       /* if false, samples are copied with packimg_read() */
+	bool mapped; /* if false, samples are copied with packimg_read() */
+	/*
+	 * Its files are still being filled, and one feed has it: filling.h decides when a sample is
+	 * verified, and further images are on each use. Set before the first use.
+	 */
+	bool filling;
 	char *path;        /* as named by the client; of a joined dataset, the first parts' paths */
 	char **part_paths; /* owned; of a joined dataset, as named by the client */
 	uint32_t part_path_count;
@@ -74,7 +79,10 @@ int dataset_sample(struct dataset *dataset, uint64_t index, bool verify,
  */
 int dataset_image(struct dataset *dataset, uint64_t index, uint32_t image,
 		  struct packimg_sample *ret_image, struct packimg_error *error);
-/* Verifies the checksum of a further image, unless it has been verified before. */
+/*
+ * Verifies the checksum of a further image, unless it has been verified before. Returns -EBADMSG,
+ * or -EUCLEAN if the files are being filled.
+ */
 int dataset_verify_image(struct dataset *dataset, const struct packimg_sample *sample,
 			 uint32_t image, struct packimg_error *error);
 int dataset_verify(struct dataset *dataset, const struct packimg_sample *sample,

@@ -1,6 +1,7 @@
 #include "loaderd/io/io.h"
 
 #include "loaderd/io/extents.h"
+#include "loaderd/io/filling.h"
 #include "loaderd/io/futex.h"
 #include "loaderd/io/io_internal.h"
 
@@ -165,6 +166,8 @@ static void io_look_ahead(struct io *io, struct prober *prober, uint64_t unit)
 		return;
 	int r = order_walk_at(&io->options.walk, unit, &index);
 	prober->ended = r == -ENODATA;
+	if (r == 1 && io->options.filling && !filling_has(io->options.filling, index))
+		return;
 	uint32_t count = r == 1 ? io_pages_of(io, index, prober->page, pages) : 0;
 	if (count == 0)
 		return;

@@ -30,6 +30,7 @@ enum io_place {
 	IO_READ = 1,   /* the sample's bytes are in a buffer */
 };
 
+struct filling;
 struct io;
 
 /*
@@ -56,6 +57,7 @@ struct io_options {
 	 */
 	const int *direct;
 	uint32_t direct_count;
+	struct filling *filling; /* of files that are being filled, else NULL; not owned */
 };
 
 enum { IO_DIRECT_MAX = 512 }; /* further files are read through the page cache */

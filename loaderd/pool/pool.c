@@ -457,6 +457,12 @@ void pool_kick(struct pool *pool, struct batcher *batcher)
 	pool_wake(pool, batcher->unit_span);
 }
 
+void pool_ready(struct pool *pool, struct batcher *batcher, uint64_t units)
+{
+	bring_level(pool, batcher);
+	pool_wake(pool, units);
+}
+
 int pool_add(struct pool *pool, struct batcher *batcher)
 {
 	for (uint32_t i = 0; i < POOL_BATCHERS_MAX; i++) {

@@ -55,3 +55,5 @@ void pool_remove(struct pool *pool, struct batcher *batcher);
 struct batcher *pool_reap(struct pool *pool);
 /* Handles the doorbell of the feed's client: slots may be free. */
 void pool_kick(struct pool *pool, struct batcher *batcher);
+/* Wakes threads for so many units that a batcher has to make again. Any thread. */
+void pool_ready(struct pool *pool, struct batcher *batcher, uint64_t units);

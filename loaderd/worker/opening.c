@@ -4,6 +4,7 @@
 #include "loaderd/worker/dataset_reply.h"
 #include "loaderd/worker/delivery.h"
 #include "loaderd/worker/fd_transfer.h"
+#include "loaderd/worker/filling_files.h"
 #include "loaderd/worker/server_internal.h"
 
 #include <errno.h>
@@ -227,6 +228,8 @@ static int opening_admit(struct session *session, const Loaderd__Request *reques
 	if (session->opening)
 		return refuse_request(refusal, EBUSY, NULL,
 				      "this connection has a pending request; wait for its reply");
+	if (feed && filling_files_admit(request->open_feed, refusal) < 0)
+		return -refusal->code;
 	if (feed && request->open_feed->n_parts > SAMPLER_PARTS_MAX)
 		return refuse_request(refusal, EINVAL, "parts", "%zu parts: a feed may have %d",
 				      request->open_feed->n_parts, SAMPLER_PARTS_MAX);
@@ -254,9 +257,11 @@ static int ask_for_files(struct opening *opening)
 		return fd_transfer_add(&opening->files, 0, LOADERD__PART_FILE__PART_DATASET, 1,
 				       false);
 	if (request->n_parts == 0)
-		return ask_for_part(&opening->files, 0, NULL);
+		r = ask_for_part(&opening->files, 0, NULL);
 	for (uint32_t p = 0; r == 0 && p < request->n_parts; p++)
 		r = ask_for_part(&opening->files, p, request->parts[p]->choice);
+	if (r == 0 && request->filling != 0)
+		r = filling_files_ask(&opening->files);
 	return r;
 }
 
@@ -504,6 +509,7 @@ static void announce_feed(struct session *session, const struct subscription *fe
 	opened.slots = feed->batcher->options.slots;
 	opened.repeats = request->repeats;
 	opened.wanted = request->wanted;
+	opened.filling = request->filling;
 	opened.writable = feed->writable;
 	opened.dataset_uuid =
 		(ProtobufCBinaryData){16, (uint8_t *)packimg_uuid(feed->dataset->image)};
@@ -515,12 +521,13 @@ static void announce_feed(struct session *session, const struct subscription *fe
 		snprintf(order, sizeof(order), "rank %u of %u, from epoch %llu batch %llu",
 			 request->rank, request->world == 0 ? 1 : request->world,
 			 (unsigned long long)request->epoch, (unsigned long long)request->batch);
-	log_info("feed %llu opened: client pid %d, %s, batch size %u, %s, read by %s%s, \"%s\"",
+	log_info("feed %llu opened: client pid %d, %s, batch size %u, %s, read by %s%s%s, \"%s\"",
 		 (unsigned long long)feed->id, (int)session->pid, feed->dataset->path,
 		 feed->batch_size, order,
 		 io_mode_of(feed->batcher->io) == IO_URING ? "io_uring"
 		 : feed->dataset->mapped                   ? "mmap"
 							   : "pread",
+		 request->filling ? " while it is filled" : "",
 		 opened.writable ? ", ring writable" : "", feed->pipeline);
 	if (delivery_announce(&feed->options, &sections, &opened.n_sections, &opened.targets) < 0 ||
 	    announce_parts(feed, request, &opened, &parts) < 0) {

@@ -100,7 +100,7 @@ static struct registry_entry *registry_find(struct registry *registry,
 					    const struct dataset_files *parts)
 {
 	for (struct registry_entry *entry = registry->entries; entry; entry = entry->next)
-		if (same_entry(entry, wanted, parts))
+		if (!entry->dataset->filling && same_entry(entry, wanted, parts))
 			return entry;
 	return NULL;
 }
@@ -238,7 +238,8 @@ static int choose_storage(const struct dataset_files *parts, uint32_t part_count
 }
 
 int registry_acquire(struct registry *registry, const struct dataset_files *parts,
-		     uint32_t part_count, struct dataset **ret_dataset, struct packimg_error *error)
+		     uint32_t part_count, bool filling, struct dataset **ret_dataset,
+		     struct packimg_error *error)
 {
 	struct registry_entry *entry;
 	bool mapped;
@@ -249,7 +250,7 @@ int registry_acquire(struct registry *registry, const struct dataset_files *part
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&registry->mutex);
-	struct registry_entry *there = registry_find(registry, entry, parts);
+	struct registry_entry *there = filling ? NULL : registry_find(registry, entry, parts);
 	if (there) {
 		there->users++;
 		*ret_dataset = there->dataset;
@@ -273,6 +274,7 @@ int registry_acquire(struct registry *registry, const struct dataset_files *part
 		return r;
 	}
 	avoid_poison(registry, entry->dataset);
+	entry->dataset->filling = filling;
 	entry->next = registry->entries;
 	registry->entries = entry;
 	pthread_mutex_unlock(&registry->mutex);

@@ -78,11 +78,13 @@ int registry_init(struct registry *registry);
 void registry_deinit(struct registry *registry);
 /*
  * Finds or opens the dataset in these files, joined if there is more than one part. Sets the fds
- * that it keeps to -1; the caller closes the rest, even after an error. Returns errors as
- * dataset_open() does, and -EBADMSG for a banned dataset.
+ * that it keeps to -1; the caller closes the rest, even after an error. filling: the files are
+ * still being filled; then the dataset is opened for this caller alone, since what is known of its
+ * samples depends on their turns. Returns errors as dataset_open() does, and -EBADMSG for a banned
+ * dataset.
  */
 int registry_acquire(struct registry *registry, const struct dataset_files *parts,
-		     uint32_t part_count, struct dataset **ret_dataset,
+		     uint32_t part_count, bool filling, struct dataset **ret_dataset,
 		     struct packimg_error *error);
 /* Returns whether fds refer to the first `count` files of the dataset. */
 bool registry_same_files(struct registry *registry, const struct dataset *dataset, const int *fds,

@@ -289,8 +289,9 @@ unsigned server_threads_max(const struct server *server)
 {
 	enum { CONTROL = 1 };
 	/* pool_thread_indices() includes the threads that replace those blocked in storage. */
+	/* Each feed has a thread for read-ahead, and may have a watcher (filling.h). */
 	return CONTROL + pool_thread_indices(server->pool) + ASYNC_JOBS_THREADS_MAX +
-	       (unsigned)server->config->feeds_per_user; /* one read-ahead thread per feed */
+	       2 * (unsigned)server->config->feeds_per_user;
 }
 
 void server_free(struct server *server)

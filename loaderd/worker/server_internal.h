@@ -117,6 +117,8 @@ void session_send(struct session *session, const uint8_t *message, size_t size);
 void session_refuse(struct session *session, const struct refusal *refusal);
 /* Callback of the batcher: sends the client a Doorbell. user: the session. Any thread. */
 void session_send_doorbell(void *user);
+/* Callback of the batcher: threads can make units that were postponed. Any thread. */
+void session_units_ready(void *user, struct batcher *batcher, uint64_t units);
 /* Call when the session's feed ends or its opening fails: removes it from server->feed_count. */
 void session_forget_feed(struct session *session);
 

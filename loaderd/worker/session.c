@@ -76,6 +76,11 @@ void session_refuse(struct session *session, const struct refusal *refusal)
 	session_reply(session, &reply);
 }
 
+void session_units_ready(void *user, struct batcher *batcher, uint64_t units)
+{
+	pool_ready(((struct session *)user)->server->pool, batcher, units);
+}
+
 void session_send_doorbell(void *user)
 {
 	struct session *session = user;

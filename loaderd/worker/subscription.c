@@ -4,6 +4,7 @@
 #include "format/join.h"
 #include "loaderd/worker/delivery.h"
 #include "loaderd/worker/feed_order.h"
+#include "loaderd/worker/filling_files.h"
 #include "loaderd/worker/server_internal.h"
 #include "proto/framing.h"
 
@@ -275,15 +276,16 @@ static int open_dataset(struct subscription *subscription, const Loaderd__OpenFe
 		parts[p] = (struct dataset_files){part_path(request, p), group->fds, group->count};
 	}
 	int r = registry_acquire(&subscription->session->server->registry, parts, count,
-				 &subscription->dataset, &error);
+				 request->filling != 0, &subscription->dataset, &error);
 	free(parts);
 	if (r < 0)
-		return refuse_request(refusal, -r, request->n_parts > 0 ? "parts" : "dataset", "%s",
-				      error.text[0] != '\0' ? error.text : strerror(-r));
+		return refuse_request(refusal, -r, request->n_parts > 0 ? "parts" : "dataset",
+				      "%s%s", error.text[0] != '\0' ? error.text : strerror(-r),
+				      request->filling != 0 && r == -EBADMSG ? FILLING_NEEDS : "");
 	if (subscription->dataset->count == 0)
 		return refuse_request(refusal, EINVAL, "dataset", "%s: holds no samples",
 				      subscription->dataset->path);
-	return 0;
+	return request->filling != 0 ? filling_files_check(subscription->dataset, refusal) : 0;
 }
 
 /* Sets the order's samples, and its sampler if the feed asks for parts. */
@@ -486,6 +488,22 @@ static void subscription_report(void *user, struct dataset *dataset, uint64_t in
 	registry_report(user, dataset, index, text);
 }
 
+/* Feeds of files that are being filled read them by mmap() or pread(), never by io_uring. */
+static int subscription_fill(struct subscription *subscription, struct fd_transfer *files,
+			     const struct config *config, struct refusal *refusal)
+{
+	struct batcher_options *options = &subscription->options;
+	struct filling_options filling = {.dataset = subscription->dataset,
+					  .epoch = options->epoch,
+					  .batch = options->batch,
+					  .timeout_ms = config->remote_timeout_ms,
+					  .thread_indices = options->thread_indices};
+	int r = filling_files_open(files, &filling, &subscription->filling, refusal);
+	options->io.mode = IO_MMAP;
+	options->io.filling = subscription->filling;
+	return r;
+}
+
 static int subscription_prepare(struct subscription *subscription, const Loaderd__OpenFeed *request,
 				struct fd_transfer *files, struct opening_progress *progress,
 				struct refusal *refusal)
@@ -524,6 +542,10 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 	options->io = (struct io_options){.mode = choose_io(config, subscription->dataset),
 					  .bytes = config->readahead_bytes,
 					  .queue_depth = (unsigned)config->queue_depth};
+	if (request->filling != 0)
+		r = subscription_fill(subscription, files, config, refusal);
+	if (r < 0)
+		return r;
 	choose_slots(options, request->slots, config->slots);
 	return 0;
 }
@@ -544,7 +566,8 @@ int subscription_new(const Loaderd__OpenFeed *request, struct session *session, 
 		.options = {.report = subscription_report,
 			    .report_user = &session->server->registry,
 			    .doorbell = session_send_doorbell,
-			    .doorbell_user = session},
+			    .doorbell_user = session,
+			    .ready = session_units_ready},
 	};
 	int r = !subscription->name || !subscription->pipeline
 			? refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory")
@@ -621,6 +644,8 @@ static int subscription_take_ring(struct subscription *subscription, struct refu
 	struct ring_geometry geometry;
 	uint64_t bytes = batcher_geometry(options, &geometry) < 0 ? 0 : ring_size(&geometry);
 	uint64_t other_bytes = options->io.mode == IO_URING ? options->io.bytes : 0;
+	if (subscription->filling)
+		other_bytes += filling_bytes(options->dataset->count, options->thread_indices);
 	if (options->wanted)
 		other_bytes += wants_bytes(options->slots, options->order.batch_size);
 	if (options->order.sampler)
@@ -683,6 +708,7 @@ void subscription_free(struct subscription *subscription)
 	if (!subscription)
 		return;
 	batcher_free(subscription->batcher);
+	filling_free(subscription->filling);
 	sampler_deinit(&subscription->sampler);
 	/* glibc would keep the memory of lists of up to 32 MiB, which counts as given back. */
 	if (subscription->ordered)

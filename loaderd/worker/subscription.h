@@ -38,7 +38,8 @@ struct subscription {
 	bool ordered; /* lists have been read, of an order that may have been refused */
 	/* arguments of batcher_new(); pipeline is NULL once the batcher owns it */
 	struct batcher_options options;
-	int *direct; /* owned; options.io.direct points to it */
+	int *direct;             /* owned; options.io.direct points to it */
+	struct filling *filling; /* owned; options.io.filling; NULL unless files are being filled */
 	struct batcher *batcher;
 	bool writable;  /* the client may map the ring writable */
 	uint64_t bytes; /* charged for ring and read-ahead; 0 if there is no ring */

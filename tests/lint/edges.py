@@ -42,7 +42,7 @@ TABLE = {
     # the daemon: from readers over batches to threads; the supervisor, which includes none of these, and the worker
     # order: which samples a feed delivers, in which order
     "loaderd/order": "format/packimg.h format/hints.h",
-    "loaderd/io": "format/packimg.h format/join.h loaderd/crash_marker.h loaderd/order",
+    "loaderd/io": "format/packimg.h format/join.h proto/filling.h loaderd/crash_marker.h loaderd/order",
     "loaderd/batch": "format/join.h proto/ring.h proto/ring_layout.h proto/stage.h format/augment/pipeline.h format/augment/mix_images.h format/augment/frame.h format/augment/mosaic.h format/augment/paste.h format/augment/claim.h loaderd/crash_marker.h "
                      "loaderd/io loaderd/order",
     "loaderd/pool": "loaderd/batch loaderd/io loaderd/crash_marker.h loaderd/cpus.h",

@@ -1,0 +1,28 @@
+/*
+ * The memory files of a feed whose dataset is still being filled: asks the client for map and page,
+ * and checks them. proto/SPEC.md, "Filling files". On the thread of the caller.
+ */
+#pragma once
+
+#include "loaderd/io/filling.h"
+#include "loaderd/worker/fd_transfer.h"
+#include "loaderd/worker/subscription.h"
+
+/* Ends the sentence about a dataset that does not open. */
+#define FILLING_NEEDS "; all but the samples must be there before a feed opens"
+
+/* Checks whether a feed may be of files that are being filled. Returns 0, or -errno of refusal. */
+int filling_files_admit(const Loaderd__OpenFeed *request, struct refusal *refusal);
+/* Adds both files to those that the client is asked for. -ENOMEM. */
+int filling_files_ask(struct fd_transfer *files);
+/*
+ * Refuses a dataset of whose index the first or the last record is missing: the records in between
+ * are checked when they are used.
+ */
+int filling_files_check(struct dataset *dataset, struct refusal *refusal);
+/*
+ * Takes over the map, maps the page, and refuses files that are not as proto/SPEC.md says. options:
+ * all but map and page.
+ */
+int filling_files_open(struct fd_transfer *files, const struct filling_options *options,
+		       struct filling **ret_filling, struct refusal *refusal);
