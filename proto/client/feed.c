@@ -4,6 +4,7 @@
 #include "proto/client/order.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +92,7 @@ struct feed *feed_new(void)
 	feed->connection.fd = -1;
 	feed->wake = -1;
 	feed->timer = -1;
+	feed->filling = (struct feed_filling){sizeof(feed->filling), -1, -1};
 	pthread_mutex_init(&feed->lock, NULL);
 	pthread_mutex_init(&feed->sending, NULL);
 	return feed;
@@ -122,6 +124,7 @@ static int keep_options(struct feed *feed, const struct feed_options *options, c
 	feed->options = *options;
 	feed->options.order = NULL; /* feed->order has it */
 	feed->options.progress = NULL;
+	feed->options.filling = options->filling ? &feed->filling : NULL;
 	feed->options.socket = feed->connection.socket;
 	feed->options.fields = (const char *const *)feed->field_names;
 	feed->options.dataset = dataset;
@@ -138,6 +141,19 @@ static int keep_options(struct feed *feed, const struct feed_options *options, c
 	return 0;
 }
 
+/* Duplicates the descriptors of files that are being filled, for reopening the feed. */
+static int keep_filling(struct feed *feed, const struct feed_filling *filling, char *error)
+{
+	if (!filling)
+		return 0;
+	feed->filling.map = fcntl(filling->map, F_DUPFD_CLOEXEC, 0);
+	feed->filling.page = fcntl(filling->page, F_DUPFD_CLOEXEC, 0);
+	int r = feed->filling.map < 0 || feed->filling.page < 0 ? -errno : 0;
+	return r < 0 ? error_set(error, r, "filling: cannot duplicate descriptors %d and %d: %s.",
+				 filling->map, filling->page, strerror(-r))
+		     : 0;
+}
+
 static int open_feed(struct feed *feed, const struct feed_options *options, char *error)
 {
 	int r = check_options(options, error);
@@ -145,6 +161,7 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 		r = daemon_revive(options->socket, error);
 	if (r == 0 && options->order)
 		r = order_keep(options->order, &feed->order, error);
+	r = r ?: keep_filling(feed, options->filling, error);
 	r = r ?: feed_subscribe(feed, options, error);
 	r = r ?: keep_options(feed, options, error);
 	if (r < 0)
@@ -209,6 +226,8 @@ void feed_close(struct feed *feed)
 	connection_close(&feed->connection);
 	io_close(feed->wake);
 	io_close(feed->timer);
+	io_close(feed->filling.map);
+	io_close(feed->filling.page);
 	ring_consumer_deinit(&feed->ring);
 	old_rings_free(feed);
 	wants_deinit(feed);

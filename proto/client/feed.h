@@ -193,6 +193,15 @@ struct feed_order {
 	uint32_t reserved;
 };
 
+/*
+ * Memory files of a dataset whose files are still being filled while the feed reads them, by
+ * another process of this user; proto/SPEC.md, "Filling files".
+ */
+struct feed_filling {
+	size_t size; /* sizeof(struct feed_filling) */
+	int map, page;
+};
+
 /* Zeros, as set by feed_options_init(), select the defaults; strings may be NULL. */
 struct feed_options {
 	size_t size; /* sizeof(struct feed_options), so that later versions can append members */
@@ -267,6 +276,12 @@ struct feed_options {
 	void *progress_user;
 	/* Replaces `dataset`. Copied, lists as well, which are kept for reopening the feed. */
 	const struct feed_order *order;
+	/*
+	 * Files that are being filled; NULL: they are complete. feed_open() duplicates the
+	 * descriptors for reopening the feed; the caller keeps its own. -ENOTSUP if the daemon is
+	 * too old, -EINVAL if a descriptor is no such memory file or there are several parts.
+	 */
+	const struct feed_filling *filling;
 };
 
 struct feed_info {

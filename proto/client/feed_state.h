@@ -105,6 +105,7 @@ struct feed {
 	uint64_t epoch, batch; /* position of the next batch to hand out */
 	struct feed_info info;
 	struct kept_order *order;       /* owned; NULL unless opened with an order */
+	struct feed_filling filling;    /* options.filling: own descriptors, -1 without */
 	struct feed_opened_part *parts; /* [info.part_count], owned; never changes */
 	uint64_t *bucket_samples;       /* [order->bucket_count], owned; never changes */
 	struct wanted_batches wanted;

@@ -150,10 +150,13 @@ static int answer_need_files(struct connection *connection, struct dataset_files
 	return r;
 }
 
+/* One more than the highest Loaderd__PartFile. */
+enum { MEMORY_FILES = LOADERD__PART_FILE__PART_FILLING_PAGE + 1 };
+
 /* What the daemon has asked for of a part. */
 struct part_state {
 	struct dataset_files *files; /* owned; NULL before the first one */
-	bool sent[ORDER_FILES];      /* of the lists */
+	bool sent[MEMORY_FILES];     /* by Loaderd__PartFile */
 };
 
 struct transfer {
@@ -165,12 +168,20 @@ struct transfer {
 	uint64_t done; /* of the last Progress */
 };
 
+/* The descriptor of a list, or of what fills the files; -1 if there is none. */
+static int memory_file(const struct file_source *source, unsigned file)
+{
+	if (source->filling && file == LOADERD__PART_FILE__PART_FILLING_MAP)
+		return source->filling->map;
+	if (source->filling && file == LOADERD__PART_FILE__PART_FILLING_PAGE)
+		return source->filling->page;
+	return source->lists && file < ORDER_FILES ? source->lists[file] : -1;
+}
+
 static int answer_need_list(struct transfer *transfer, const Loaderd__NeedFiles *need, char *error)
 {
-	const struct file_source *source = &transfer->sources[need->part];
 	struct part_state *part = &transfer->parts[need->part];
-	int fd = source->lists && (unsigned)need->file < ORDER_FILES ? source->lists[need->file]
-								     : -1;
+	int fd = memory_file(&transfer->sources[need->part], (unsigned)need->file);
 	if (fd < 0 || need->first != 0 || need->most == 0 || need->direct)
 		return daemon_error(transfer->connection, error, -EPROTO,
 				    "asks for list %d of part %u, which has no such list.",

@@ -9,10 +9,11 @@
 
 #include <stdint.h>
 
-/* What belongs to a request: a dataset, and the lists of its choice. */
+/* What belongs to a request: a dataset, the lists of its choice, and what fills its files. */
 struct file_source {
 	const char *path; /* absolute */
 	const int *lists; /* by Loaderd__PartFile, -1 for none; NULL if there are none at all */
+	const struct feed_filling *filling; /* NULL: the files are complete */
 };
 
 /*

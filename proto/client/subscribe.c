@@ -83,12 +83,13 @@ static uint32_t repeats_of(const struct feed_options *options)
 }
 
 /* Sends the request, and the files of its dataset or of its parts. */
-static int send_request(struct feed *feed, const struct kept_order *order,
+static int send_request(struct feed *feed, const struct feed_filling *filling,
 			const Loaderd__Request *request, int64_t deadline_ms,
 			Loaderd__Reply **ret_reply, char *error)
 {
+	const struct kept_order *order = feed->order;
 	const char *pipeline = request->open_feed->pipeline;
-	const struct file_source only = {.path = request->open_feed->dataset};
+	const struct file_source only = {.path = request->open_feed->dataset, .filling = filling};
 	if (!order)
 		return files_request(&feed->connection, request, pipeline, &only, 1, deadline_ms,
 				     ret_reply, error);
@@ -96,7 +97,8 @@ static int send_request(struct feed *feed, const struct kept_order *order,
 	if (!sources)
 		return error_set(error, -ENOMEM, "Out of memory.");
 	for (uint32_t p = 0; p < order->part_count; p++)
-		sources[p] = (struct file_source){order->parts[p].path, order->parts[p].lists};
+		sources[p] =
+			(struct file_source){order->parts[p].path, order->parts[p].lists, filling};
 	int r = files_request(&feed->connection, request, pipeline, sources, order->part_count,
 			      deadline_ms, ret_reply, error);
 	free(sources);
@@ -133,6 +135,7 @@ static int subscribe_as(struct feed *feed, const struct feed_options *options, u
 	open.views = true;
 	open.progress = true;
 	open.targets = true;
+	open.filling = options->filling ? 1 : 0;
 	open.name = (char *)(options->name ? options->name : "");
 	open.writable = options->writable == FEED_WRITABLE;
 	if (feed->order)
@@ -140,7 +143,7 @@ static int subscribe_as(struct feed *feed, const struct feed_options *options, u
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
-	int r = send_request(feed, feed->order, &request, deadline_ms, ret_reply, error);
+	int r = send_request(feed, options->filling, &request, deadline_ms, ret_reply, error);
 	return r < 0 ? r : receive_ring(feed, options, deadline_ms, ret_reply, error);
 }
 
@@ -188,6 +191,11 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
 			"does not know of wanted feeds: update it, or open the feed without.");
+	if (options->filling && opened->filling != 1)
+		return daemon_error(
+			&feed->connection, error, -ENOTSUP,
+			"does not know of files that are being filled: update it, or fetch the "
+			"dataset first.");
 	if (feed->order && opened->n_parts != feed->order->part_count)
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
