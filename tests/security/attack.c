@@ -323,7 +323,7 @@ static int finish_opening(int socket, const int *lists, int *ret_socket, int fds
 	int code = ECONNRESET;
 	Loaderd__Reply *reply = attack_reply(socket, fds);
 	while (reply && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
-		assert_in_range(reply->need_files->file, 0, 3);
+		assert_in_range(reply->need_files->file, 0, 5);
 		bool passed =
 			attack_part_file(socket, reply->need_files, lists[reply->need_files->file]);
 		loaderd__reply__free_unpacked(reply, NULL);

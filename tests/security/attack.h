@@ -56,8 +56,8 @@ struct attack {
 };
 
 extern const struct attack attacks_on_files[], attacks_with_descriptors[], attacks_by_numbers[],
-	attacks_on_memory[],
-	attacks_by_orders[]; /* each table ends with a row whose name is NULL */
+	attacks_on_memory[], attacks_by_orders[],
+	attacks_on_filling[]; /* each table ends with a row whose name is NULL */
 
 /*
  * Writes 60 images with fields, classes and metadata to FOLDER/NAME.pimg. Only the owner may access
@@ -123,7 +123,8 @@ bool attack_part_file(int socket, const Loaderd__NeedFiles *need, int fd);
  */
 int attack_open(const struct stage *stage, int file, const char *pipeline, int *ret_socket,
 		int fds[2]);
-/* Same for a feed of parts. `open` has them; lists: [4] the file to send for each PartFile. */
+/* Same for any feed. lists: [6] the file to send for each PartFile, 4 for a feed of complete files.
+ */
 int attack_open_order(const struct stage *stage, const Loaderd__OpenFeed *open, const int *lists,
 		      int *ret_socket);
 /* Leaves a copy of fd in flight in a socket pair that is never read. The caller keeps fd. */

@@ -180,9 +180,9 @@ static bool run_attack(struct stage *stage, struct control_client *control,
 
 TEST(attacks_affect_no_other_user)
 {
-	static const struct attack *const tables[] = {attacks_on_files, attacks_with_descriptors,
+	static const struct attack *const tables[] = {attacks_on_files,   attacks_with_descriptors,
 						      attacks_by_numbers, attacks_on_memory,
-						      attacks_by_orders};
+						      attacks_by_orders,  attacks_on_filling};
 	enum { READ_TABLES = 2 }; /* the first tables, which depend on how files are read */
 	const char *io = getenv("LOADERD_TEST_IO"), *which = getenv("LOADERD_TEST_ATTACKS");
 	bool all = !io || strcmp(io, "uring") != 0 || (which && strcmp(which, "all") == 0);
