@@ -110,7 +110,7 @@ TABLE = {
 
 # Programs: only they and tests include their folders.
 PRIVATE = ("loaderd",)
-GENERATED = {"proto/feed.pb-c.h", "tools/packimg/image/image_rows.h", "tools/packimg/view/page_assets.h", "trainer/log/events.pb-c.h", "trainer/device/onnx/onnx.pb-c.h"}
+GENERATED = {"proto/feed.pb-c.h", "proto/fetch.pb-c.h", "tools/packimg/image/image_rows.h", "tools/packimg/view/page_assets.h", "trainer/log/events.pb-c.h", "trainer/device/onnx/onnx.pb-c.h"}
 INCLUDE = re.compile(r'^\s*#\s*(?:include|define [A-Z_]+_BODY)\s+"([^"\n]+)"', re.MULTILINE)
 SOURCE = re.compile(r"\.(c|h|cu|cc|inc|S|c\.in)$")
 TOPS = ("bench", "format", "loaderd", "proto", "tests", "tools", "trainer")
