@@ -19,8 +19,9 @@
 
 enum {
 	FILLING_VERSION = 1, /* OpenFeed.filling */
-	FILLING_PAGE_SIZE = 4096,
 	FILLING_WISHES = 64,
+	FILLING_AHEAD = 8192, /* units that the worker plans ahead */
+	FILLING_PAGE_SIZE = 4096 + 8 * FILLING_AHEAD,
 	FILLING_PRESENT = 1,   /* bit of a turn */
 	FILLING_WISH_TURN = 8, /* bits of a wish that hold a turn */
 };
@@ -34,6 +35,8 @@ struct filling_page {
 	_Atomic uint64_t epoch, batch; /* position of unit 0 */
 	_Atomic uint64_t begun;        /* end of the units that the feed has begun to make */
 	_Atomic uint64_t done;         /* end of the units that are made and delivered */
+	_Atomic uint64_t planned;      /* end of the units that have an entry in `ahead` */
+	_Atomic uint64_t files;        /* the fetcher's: which files it fills */
 	/* bit s % 64 is set if the worker waits for sample s */
 	_Alignas(64) _Atomic uint64_t waiting;
 	_Atomic uint32_t arrived; /* futex: incremented by the fetcher, for the worker */
@@ -42,6 +45,8 @@ struct filling_page {
 	 * wrong checksum, so that another one is wished for; 0 if they are not there
 	 */
 	_Alignas(64) _Atomic uint64_t wishes[FILLING_WISHES];
+	/* unit u has entry u % FILLING_AHEAD: its sample + 1, or 0 if it has none */
+	_Alignas(4096) _Atomic uint64_t ahead[FILLING_AHEAD];
 };
 
 _Static_assert(offsetof(struct filling_page, calls) == 4, "SPEC.md, Filling files");
@@ -50,7 +55,10 @@ _Static_assert(offsetof(struct filling_page, epoch) == 16, "SPEC.md, Filling fil
 _Static_assert(offsetof(struct filling_page, batch) == 24, "SPEC.md, Filling files");
 _Static_assert(offsetof(struct filling_page, begun) == 32, "SPEC.md, Filling files");
 _Static_assert(offsetof(struct filling_page, done) == 40, "SPEC.md, Filling files");
+_Static_assert(offsetof(struct filling_page, planned) == 48, "SPEC.md, Filling files");
+_Static_assert(offsetof(struct filling_page, files) == 56, "SPEC.md, Filling files");
+_Static_assert(offsetof(struct filling_page, ahead) == 4096, "SPEC.md, Filling files");
 _Static_assert(offsetof(struct filling_page, waiting) == 64, "SPEC.md, Filling files");
 _Static_assert(offsetof(struct filling_page, arrived) == 72, "SPEC.md, Filling files");
 _Static_assert(offsetof(struct filling_page, wishes) == 128, "SPEC.md, Filling files");
-_Static_assert(sizeof(struct filling_page) <= FILLING_PAGE_SIZE, "the page holds it");
+_Static_assert(sizeof(struct filling_page) == FILLING_PAGE_SIZE, "the page holds it");

@@ -72,17 +72,23 @@ static void *new_aligned(size_t count, size_t size)
 	return memory;
 }
 
+static struct order_walk walk_of(const struct batcher *batcher)
+{
+	const struct batcher_options *options = &batcher->options;
+	return (struct order_walk){.wants = batcher->wants,
+				   .order = options->order,
+				   .epoch = options->epoch,
+				   .batch = options->batch,
+				   .epoch_end = options->epoch_end};
+}
+
 static int start_io(struct batcher *batcher)
 {
 	const struct batcher_options *options = &batcher->options;
 	struct io_options io = options->io;
 	io.dataset = options->dataset;
 	io.image_count = values_images(&options->values, io.images);
-	io.walk = (struct order_walk){.wants = batcher->wants,
-				      .order = options->order,
-				      .epoch = options->epoch,
-				      .batch = options->batch,
-				      .epoch_end = options->epoch_end};
+	io.walk = walk_of(batcher);
 	int r = io_new(&io, &batcher->io);
 	if (r < 0 && io.mode == IO_URING) {
 		io.mode = IO_MMAP;
@@ -151,8 +157,10 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 		r = -ENOMEM;
 	if (r == 0)
 		r = start_io(batcher);
-	if (r == 0 && batcher->filling)
-		r = filling_start(batcher->filling, batch_on_ready, batcher);
+	if (r == 0 && batcher->filling) {
+		const struct order_walk walk = walk_of(batcher);
+		r = filling_start(batcher->filling, &walk, batch_on_ready, batcher);
+	}
 	if (r < 0) {
 		batcher->options.pipeline = NULL; /* the caller keeps it on failure */
 		batcher_free(batcher);
@@ -707,6 +715,8 @@ int batcher_want(struct batcher *batcher, uint64_t epoch, const uint64_t *sample
 	int r = wants_add(batcher->wants, epoch, samples, count, ret_position);
 	if (r == 0)
 		io_known(batcher->io, wants_added(batcher->wants) * batcher->unit_span);
+	if (r == 0 && batcher->filling)
+		filling_wanted(batcher->filling);
 	return r;
 }
 

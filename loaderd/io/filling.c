@@ -2,6 +2,7 @@
 
 #include "format/base/system/clock.h"
 #include "loaderd/io/futex.h"
+#include "loaderd/order/wants.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -20,6 +21,7 @@ enum {
 	 * a wake-up may be lost.
 	 */
 	SLEEP_MAX_MS = 250,
+	PLANNED_AT_ONCE = 1024, /* units, between two looks at the postponed ones */
 	/* Between two looks at the postponed units: bounds the cost of samples that come singly. */
 	PAUSE_NS = 500 * 1000,
 	/* Samples without a wish whose turns a look reads: one after another, look by look. */
@@ -41,7 +43,10 @@ struct filling {
 	void (*ready)(void *user, uint64_t units);
 	void *user;
 	_Atomic bool stopping;
-	_Atomic bool asleep; /* the watcher is about to sleep, or sleeps */
+	_Atomic bool asleep;    /* the watcher is about to sleep, or sleeps */
+	struct order_walk walk; /* the watcher's */
+	uint64_t planned;       /* the watcher's; units below it have an entry in the page */
+	_Atomic uint64_t done;
 	_Atomic uint64_t wait_ns;
 	pthread_mutex_t mutex;            /* protects what follows */
 	struct postponed *postponed;      /* [capacity], oldest first */
@@ -122,8 +127,38 @@ void filling_begun(struct filling *filling, uint64_t limit)
 
 void filling_done(struct filling *filling, uint64_t limit)
 {
+	atomic_store(&filling->done, limit);
 	atomic_store(&filling->options.page->done, limit);
 	call_fetcher(filling->options.page);
+}
+
+/*
+ * Tells the fetcher which samples come next, so that it needs not know the order. Returns true if
+ * more could be told at once.
+ */
+static bool filling_plan(struct filling *filling)
+{
+	struct filling_page *page = filling->options.page;
+	const uint64_t first = filling->planned;
+	const uint64_t limit = atomic_load(&filling->done) + FILLING_AHEAD;
+	uint64_t sample;
+	while (filling->planned < limit && filling->planned < first + PLANNED_AT_ONCE) {
+		const uint64_t unit = filling->planned;
+		if (filling->walk.wants &&
+		    unit / filling->walk.order.batch_size >= wants_added(filling->walk.wants))
+			break;
+		int r = order_walk_at(&filling->walk, unit, &sample);
+		if (r < 0)
+			break;
+		atomic_store_explicit(&page->ahead[unit % FILLING_AHEAD], r ? sample + 1 : 0,
+				      memory_order_relaxed);
+		filling->planned++;
+	}
+	if (filling->planned == first)
+		return false;
+	atomic_store(&page->planned, filling->planned);
+	call_fetcher(page);
+	return filling->planned == first + PLANNED_AT_ONCE;
 }
 
 /*
@@ -419,9 +454,10 @@ static void *watcher_main(void *argument)
 		filling_announce(filling);
 		uint32_t gathered = filling_gather(filling, &next_ms);
 		pthread_mutex_unlock(&filling->mutex);
+		bool more = filling_plan(filling);
 		if (gathered > 0)
 			filling->ready(filling->user, gathered);
-		else
+		else if (!more)
 			watcher_sleep(filling, seen, next_ms);
 	}
 	return NULL;
@@ -436,15 +472,23 @@ static void reset_page(struct filling *filling)
 	atomic_store(&page->waiting, 0);
 	atomic_store(&page->begun, 0);
 	atomic_store(&page->done, 0);
+	atomic_store(&page->planned, 0);
 	atomic_store(&page->epoch, filling->options.epoch);
 	atomic_store(&page->batch, filling->options.batch);
 	atomic_fetch_add(&page->opened, 1);
 	call_fetcher(page);
 }
 
-int filling_start(struct filling *filling, void (*ready)(void *user, uint64_t units), void *user)
+void filling_wanted(struct filling *filling)
+{
+	wake_watcher(filling);
+}
+
+int filling_start(struct filling *filling, const struct order_walk *walk,
+		  void (*ready)(void *user, uint64_t units), void *user)
 {
 	sigset_t blocked, old;
+	filling->walk = *walk;
 	filling->ready = ready;
 	filling->user = user;
 	reset_page(filling);

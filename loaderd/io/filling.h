@@ -26,6 +26,7 @@
 
 #include "format/packimg.h"
 #include "loaderd/io/dataset.h"
+#include "loaderd/order/order.h"
 #include "proto/filling.h"
 
 #include <stdbool.h>
@@ -73,10 +74,14 @@ int filling_new(const struct filling_options *options, struct filling **ret_fill
 /* Joins the watcher, and frees the page. On a job thread. Accepts NULL. */
 void filling_free(struct filling *filling);
 /*
- * Resets the page and starts the watcher. It calls ready() when units can be made again. Returns
+ * Resets the page and starts the watcher, which tells the fetcher the order of the walk ahead of
+ * the units. It calls ready() when units can be made again. Returns
  * 0, or the error of creating the thread.
  */
-int filling_start(struct filling *filling, void (*ready)(void *user, uint64_t units), void *user);
+int filling_start(struct filling *filling, const struct order_walk *walk,
+		  void (*ready)(void *user, uint64_t units), void *user);
+/* The wanted feed's client has added a batch. */
+void filling_wanted(struct filling *filling);
 /* Makes the watcher end, without waiting for it. Any thread. */
 void filling_stop(struct filling *filling);
 /* Waits for the watcher's end, so that ready() is not called any more. */
