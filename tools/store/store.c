@@ -36,9 +36,7 @@ int store_open(const struct store_options *options, struct store **ret_store,
 		store_close(store);
 		return r;
 	}
-	curl_multi_setopt(store->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS,
-			  (long)store->options.connections);
-	curl_multi_setopt(store->multi, CURLMOPT_MAXCONNECTS, (long)store->options.connections);
+	curl_multi_setopt(store->multi, CURLMOPT_MAXCONNECTS, (long)STORE_CONNECTIONS_MAX);
 	*ret_store = store;
 	return 0;
 }
@@ -83,6 +81,11 @@ void store_close(struct store *store)
 	free(store);
 }
 
+void store_set_connections(struct store *store, unsigned connections)
+{
+	store->options.connections = connections;
+}
+
 struct store_counters store_counters(const struct store *store)
 {
 	return store->counters;
@@ -117,7 +120,12 @@ int store_submit(struct store *store, const struct store_request *request)
 		return -ENOMEM;
 	transfer->store = store;
 	transfer->request = *request;
-	append(&store->waiting, transfer);
+	if (request->urgent) {
+		transfer->next = store->waiting;
+		store->waiting = transfer;
+	} else {
+		append(&store->waiting, transfer);
+	}
 	return 0;
 }
 
@@ -430,6 +438,20 @@ static enum outcome judge(struct transfer *transfer, CURLcode code, struct packi
 	return OUTCOME_RETRY;
 }
 
+/* Smooths the time to the first byte as TCP does round trips (RFC 6298: gain of an eighth). */
+static void measure_latency(struct transfer *transfer)
+{
+	double *smoothed = &transfer->store->counters.latency_ms;
+	curl_off_t first_us = 0, sent_us = 0;
+
+	curl_easy_getinfo(transfer->easy, CURLINFO_STARTTRANSFER_TIME_T, &first_us);
+	curl_easy_getinfo(transfer->easy, CURLINFO_PRETRANSFER_TIME_T, &sent_us);
+	if (first_us <= sent_us)
+		return;
+	double ms = (double)(first_us - sent_us) / 1000;
+	*smoothed += *smoothed > 0 ? (ms - *smoothed) / 8 : ms;
+}
+
 /* Ends an attempt, and the transfer with it, or makes it wait for the next one. */
 static void attempt_ended(struct transfer *transfer, CURLcode code)
 {
@@ -438,6 +460,8 @@ static void attempt_ended(struct transfer *transfer, CURLcode code)
 	int status;
 	enum outcome outcome = judge(transfer, code, &error, &status);
 
+	if (code == CURLE_OK)
+		measure_latency(transfer);
 	take_out(&store->running, transfer);
 	store->running_count--;
 	if (outcome == OUTCOME_RETRY && (++transfer->failures >= STORE_FAILURES_MAX ||
@@ -513,28 +537,42 @@ static int wait_ms(const struct store *store, int most_ms)
 	return most_ms;
 }
 
+int store_poll(struct store *store, struct pollfd *fds, unsigned count, int timeout_ms)
+{
+	struct curl_waitfd waits[STORE_POLL_MAX] = {{0}};
+	int running;
+
+	if (store->options.stopped && store->options.stopped())
+		stop_all(store);
+	start_waiting(store);
+	curl_multi_perform(store->multi, &running);
+	end_attempts(store);
+	for (unsigned i = 0; i < count; i++)
+		waits[i] = (struct curl_waitfd){.fd = fds[i].fd, .events = CURL_WAIT_POLLIN};
+	curl_multi_poll(store->multi, waits, count, wait_ms(store, timeout_ms), NULL);
+	for (unsigned i = 0; i < count; i++)
+		fds[i].revents = waits[i].revents ? POLLIN : 0;
+	curl_multi_perform(store->multi, &running);
+	end_attempts(store);
+	return count_transfers(store);
+}
+
+void store_wake(struct store *store)
+{
+	curl_multi_wakeup(store->multi);
+}
+
 int store_run(struct store *store, int timeout_ms)
 {
 	const int64_t deadline_ms = clock_ms() + timeout_ms;
 	const uint64_t ended = store->ended;
-	int running;
 
-	while (store->running || store->waiting) {
-		if (store->options.stopped && store->options.stopped()) {
-			stop_all(store);
+	while (store->ended == ended && (store->running || store->waiting)) {
+		int left_ms = timeout_ms < 0 ? POLL_MS : clock_left_ms(deadline_ms);
+
+		store_poll(store, NULL, 0, left_ms < POLL_MS ? left_ms : POLL_MS);
+		if (left_ms == 0)
 			break;
-		}
-		start_waiting(store);
-		curl_multi_perform(store->multi, &running);
-		end_attempts(store);
-		if (store->ended != ended)
-			break;
-		int most_ms = wait_ms(store, POLL_MS);
-		if (timeout_ms >= 0 && clock_left_ms(deadline_ms) < most_ms)
-			most_ms = clock_left_ms(deadline_ms);
-		if (timeout_ms >= 0 && clock_left_ms(deadline_ms) == 0)
-			break;
-		curl_multi_poll(store->multi, NULL, 0, most_ms, NULL);
 	}
 	return count_transfers(store);
 }

@@ -23,6 +23,7 @@
 
 #include "tools/store/address.h"
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +32,7 @@ enum {
 	STORE_CONNECTIONS_MAX = 256,
 	STORE_FAILURES_MAX = 10, /* in a row, of one request */
 	STORE_RETRIES_MAX = 100, /* of one request */
+	STORE_POLL_MAX = 1024,   /* descriptors of store_poll() */
 	STORE_VERSION_MAX = 256, /* bytes of an ETag or a date, terminator included */
 };
 
@@ -47,7 +49,8 @@ struct store_options {
 struct store_counters {
 	uint64_t requests; /* retries included */
 	uint64_t retries;
-	uint64_t bytes; /* of bodies received */
+	uint64_t bytes;    /* of bodies received */
+	double latency_ms; /* from a request to the first byte of its reply, smoothed; 0: unknown */
 };
 
 /* One version of an object. The caller allocates it. */
@@ -81,6 +84,7 @@ struct store_request {
 	enum store_method method;
 	const char *query;     /* "NAME=VALUE&...", encoded, or NULL; of s3:// only */
 	uint64_t offset, size; /* of GET: a range, at least one byte */
+	bool urgent;           /* before those that wait for a connection */
 	/* of GET: the range may end behind the end of the object, which is not known yet */
 	bool size_unknown;
 	const void *body; /* of PUT and POST */
@@ -96,6 +100,8 @@ int store_open(const struct store_options *options, struct store **ret_store,
 /* Ends requests without calling `done`. NULL is accepted. */
 void store_close(struct store *store);
 struct store_counters store_counters(const struct store *store);
+/* Changes options.connections for requests that begin from now on. */
+void store_set_connections(struct store *store, unsigned connections);
 
 /* Parses the address; makes no request. */
 int store_object_init(struct store_object *object, const char *address,
@@ -108,6 +114,13 @@ int store_submit(struct store *store, const struct store_request *request);
  */
 int store_run(struct store *store, int timeout_ms);
 
+/*
+ * Works once: starts and ends what can be, and waits for at most timeout_ms until there is more, or
+ * until one of the descriptors, at most STORE_POLL_MAX, is readable, which its revents then say.
+ */
+int store_poll(struct store *store, struct pollfd *fds, unsigned count, int timeout_ms);
+/* Makes a store_poll() of another thread return. Any thread. */
+void store_wake(struct store *store);
 /*
  * Reads the object's first bytes, at most size, and learns its size and version. *ret_size: bytes
  * read.
