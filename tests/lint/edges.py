@@ -88,6 +88,7 @@ TABLE = {
 
     # S3 and HTTP
     "tools/store": "format/error.h",
+    "tools/fetch": "format/header.h format/packimg.h format/error.h proto tools/store",
     "tools/packimg/common": "format/error.h format/header.h format/packimg.h tools/store",
     "tools/packimg/image": "format/packimg.h format/augment/resize.h tools/packimg/common",
     "tools/packimg/source": "format/foreign_format.h format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",

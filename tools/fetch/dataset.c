@@ -1,0 +1,515 @@
+#include "tools/fetch/dataset.h"
+#include "format/base/shard_set.h"
+#include "format/base/system/io.h"
+#include "format/header.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#define SECTION_GAP ((uint64_t)1 << 18)
+#define PAGE_BYTES  ((uint64_t)4096)
+
+enum { MAP_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
+
+/* Names of a query's values that change with each signing. */
+static const char *const signatures[] = {"X-Amz-Signature=", "Signature=", "sig="};
+
+char *dataset_key(const char *url)
+{
+	const char *query = strchr(url, '?'), *endpoint = getenv("AWS_ENDPOINT_URL_S3");
+	size_t length = strlen(url);
+	char *key;
+
+	for (size_t i = 0; query && i < sizeof(signatures) / sizeof(signatures[0]); i++)
+		if (strstr(query, signatures[i]))
+			length = (size_t)(query - url);
+	if (!endpoint || !*endpoint)
+		endpoint = getenv("AWS_ENDPOINT_URL");
+	if (asprintf(&key, "%.*s\n%s", (int)length, url, endpoint ? endpoint : "") < 0)
+		return NULL;
+	return key;
+}
+
+/* Opening, in steps. */
+struct opening {
+	struct remote_dataset *dataset;
+	struct pimg_header *headers; /* [file_count] */
+	const struct dataset_progress *progress;
+	uint64_t total, done; /* bytes of sections to fetch; of files before this one */
+	bool stopped;
+};
+
+/* The address of each file, from that of the set: shard 0 identifies it. */
+static int init_objects(struct remote_dataset *dataset, const char *url,
+			struct packimg_error *error)
+{
+	char path[SHARD_SET_PATH_MAX];
+	struct shard_name name;
+	bool set = shard_name_parse(url, &name) == 0;
+	int r = 0;
+
+	dataset->file_count = set ? name.shard_count : 1;
+	dataset->objects = calloc(dataset->file_count, sizeof(*dataset->objects));
+	if (!dataset->objects)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; !r && i < dataset->file_count; i++) {
+		if (set)
+			r = shard_name_path(name.base, i, name.shard_count, path);
+		r = r ? packimg_fail(error, r, "%.200s is too long", url)
+		      : store_object_init(&dataset->objects[i], set ? path : url, error);
+		if (!r && i == 0)
+			dataset->key = dataset_key(set ? path : url);
+	}
+	if (!r && !dataset->key)
+		r = packimg_fail(error, -ENOMEM, "out of memory");
+	return r;
+}
+
+static int read_headers(struct opening *opening, struct packimg_error *error)
+{
+	struct remote_dataset *dataset = opening->dataset;
+	size_t size;
+	int r = 0;
+
+	for (uint32_t i = 0; !r && i < dataset->file_count; i++) {
+		r = store_read_first(dataset->store, &dataset->objects[i], &opening->headers[i],
+				     sizeof(opening->headers[i]), &size, error);
+		if (!r && dataset->objects[i].size > INT64_MAX / 2)
+			r = packimg_fail(error, -EFBIG, "%.200s: %" PRIu64 " bytes are too many",
+					 dataset->objects[i].address.shown,
+					 dataset->objects[i].size);
+		if (!r)
+			dataset->bytes += dataset->objects[i].size;
+	}
+	return r;
+}
+
+static int open_cache(struct opening *opening, const struct cache *cache,
+		      struct packimg_error *error)
+{
+	struct remote_dataset *dataset = opening->dataset;
+	struct cache_version *versions = calloc(dataset->file_count, sizeof(*versions));
+	const char *shown = dataset->objects[0].address.shown;
+
+	if (!versions)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < dataset->file_count; i++)
+		versions[i] =
+			(struct cache_version){dataset->objects[i].size, dataset->objects[i].etag,
+					       dataset->objects[i].modified};
+	int r = cache_open(cache, dataset->key, shown, versions, dataset->file_count,
+			   &dataset->entry, error);
+	free(versions);
+	/* header_read() checks the copy that is in the file */
+	for (uint32_t i = 0; !r && i < dataset->file_count; i++) {
+		uint64_t size = dataset->objects[i].size;
+		size_t known =
+			size < sizeof(struct pimg_header) ? size : sizeof(struct pimg_header);
+
+		r = io_write_at(dataset->entry.fds[i], &opening->headers[i], known, 0);
+		if (r)
+			return packimg_fail(error, r, "%s: %s", dataset->entry.folder,
+					    strerror(-r));
+		r = header_read(dataset->entry.fds[i], dataset->objects[i].address.shown,
+				&opening->headers[i], error);
+	}
+	return r;
+}
+
+/* Whether the cache has a section already. */
+static bool section_good(int fd, const struct pimg_section *section)
+{
+	void *bytes = section->size ? mmap(NULL, section->offset % PAGE_BYTES + section->size,
+					   PROT_READ, MAP_SHARED, fd,
+					   (off_t)(section->offset / PAGE_BYTES * PAGE_BYTES))
+				    : MAP_FAILED;
+
+	if (bytes == MAP_FAILED)
+		return section->size == 0;
+	bool good = XXH3_64bits((const uint8_t *)bytes + section->offset % PAGE_BYTES,
+				section->size) == section->xxh3;
+	munmap(bytes, section->offset % PAGE_BYTES + section->size);
+	return good;
+}
+
+static void on_section_bytes(void *context, uint64_t bytes)
+{
+	struct opening *opening = context;
+
+	if (!opening->progress->on_bytes(opening->progress->context, opening->done + bytes,
+					 opening->total))
+		opening->stopped = true;
+}
+
+/* Fetches the sections that the cache lacks; with `count_only`, adds up their bytes. */
+static int fetch_sections(struct opening *opening, bool count_only, struct packimg_error *error)
+{
+	struct remote_dataset *dataset = opening->dataset;
+	int r = 0;
+
+	for (uint32_t i = 0; !r && i < dataset->file_count; i++) {
+		struct store_range ranges[PIMG_SECTIONS_MAX];
+		uint64_t count = 0, bytes = 0;
+
+		for (int j = 0; j < PIMG_SECTIONS_MAX; j++) {
+			const struct pimg_section *section = &opening->headers[i].sections[j];
+
+			if (!section_good(dataset->entry.fds[i], section))
+				ranges[count++] =
+					(struct store_range){section->offset, section->size};
+		}
+		count = store_ranges_merge(ranges, count, SECTION_GAP);
+		for (uint64_t j = 0; j < count; j++)
+			bytes += ranges[j].size;
+		if (count_only) {
+			opening->total += bytes;
+			continue;
+		}
+		r = store_copy(dataset->store, &dataset->objects[i], ranges, count,
+			       dataset->entry.fds[i], on_section_bytes, opening, error);
+		opening->done += bytes;
+		if (!r && opening->stopped)
+			r = packimg_fail(error, -EINTR, "the client has gone");
+	}
+	return r;
+}
+
+static int open_packimg(struct remote_dataset *dataset, struct packimg_error *error)
+{
+	int *fds = malloc(dataset->file_count * sizeof(*fds));
+	int r = fds ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; !r && i < dataset->file_count; i++) {
+		fds[i] = fcntl(dataset->entry.fds[i], F_DUPFD_CLOEXEC, 3);
+		if (fds[i] >= 0)
+			continue;
+		r = -errno;
+		while (i-- > 0)
+			close(fds[i]);
+		break;
+	}
+	if (r) {
+		free(fds);
+		return packimg_fail(error, r, "%s", strerror(-r));
+	}
+	r = packimg_open_fds(dataset->objects[0].address.shown, fds, dataset->file_count,
+			     &dataset->packimg, error);
+	for (uint32_t i = 0; r && i < dataset->file_count; i++)
+		close(fds[i]);
+	free(fds);
+	return r;
+}
+
+/* Adds up the bytes of a sample. */
+static uint64_t sample_bytes(const struct remote_dataset *dataset, uint64_t sample)
+{
+	struct sample_part parts[SAMPLE_PARTS_MAX];
+	unsigned count = dataset_parts(dataset, sample, 0, parts);
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < count; i++)
+		bytes += parts[i].range.size;
+	return bytes;
+}
+
+static int find_present(struct remote_dataset *dataset, struct packimg_error *error)
+{
+	dataset->samples = packimg_count(dataset->packimg);
+	uint8_t *bits = malloc((dataset->samples + 7) / 8);
+
+	dataset->states = calloc(dataset->samples, 1);
+	if (!bits || !dataset->states) {
+		free(bits);
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	}
+	cache_read_present(&dataset->entry, dataset->samples, bits);
+	for (uint64_t i = 0; i < dataset->samples; i++) {
+		if (!(bits[i / 8] >> i % 8 & 1))
+			continue;
+		dataset->states[i] = SAMPLE_PRESENT;
+		dataset->present_bytes += sample_bytes(dataset, i);
+	}
+	free(bits);
+	return 0;
+}
+
+int dataset_open(struct store *store, const struct cache *cache, const char *url,
+		 const struct dataset_progress *progress, struct remote_dataset **ret_dataset,
+		 struct packimg_error *error)
+{
+	struct remote_dataset *dataset = calloc(1, sizeof(*dataset));
+	struct opening opening = {.dataset = dataset, .progress = progress};
+
+	if (!dataset)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	dataset->store = store;
+	dataset->entry.lock = -1;
+	dataset->url = strdup(url);
+	int r = dataset->url ? init_objects(dataset, url, error)
+			     : packimg_fail(error, -ENOMEM, "out of memory");
+	if (!r) {
+		opening.headers = calloc(dataset->file_count, sizeof(*opening.headers));
+		r = opening.headers ? read_headers(&opening, error)
+				    : packimg_fail(error, -ENOMEM, "out of memory");
+	}
+	if (!r)
+		r = open_cache(&opening, cache, error);
+	if (!r)
+		r = fetch_sections(&opening, true, error);
+	if (!r)
+		r = fetch_sections(&opening, false, error);
+	if (!r)
+		r = open_packimg(dataset, error);
+	if (!r)
+		r = find_present(dataset, error);
+	if (!r)
+		dataset->room = dataset->present_bytes +
+				cache_make_room(cache, dataset->bytes - dataset->present_bytes);
+	free(opening.headers);
+	if (r)
+		dataset_close(dataset);
+	else
+		*ret_dataset = dataset;
+	return r;
+}
+
+void dataset_close(struct remote_dataset *dataset)
+{
+	uint8_t *bits = dataset->dirty ? dataset_present_bits(dataset) : NULL;
+
+	if (bits)
+		cache_sync(&dataset->entry, bits, dataset->samples);
+	free(bits);
+	while (dataset->maps)
+		dataset_remove_map(dataset, dataset->maps);
+	packimg_close(dataset->packimg);
+	cache_close(&dataset->entry);
+	free(dataset->states);
+	free(dataset->objects);
+	free(dataset->key);
+	free(dataset->url);
+	free(dataset);
+}
+
+static unsigned add_part(struct sample_part *parts, unsigned count, uint32_t file, uint64_t offset,
+			 uint64_t size, uint64_t gap)
+{
+	struct sample_part *last = count ? &parts[count - 1] : NULL;
+
+	if (!size)
+		return count;
+	if (last && last->file == file && offset >= last->range.offset + last->range.size &&
+	    offset - (last->range.offset + last->range.size) <= gap) {
+		last->range.size = offset + size - last->range.offset;
+		return count;
+	}
+	parts[count] = (struct sample_part){file, {offset, size}};
+	return count + 1;
+}
+
+static unsigned add_image(const struct remote_dataset *dataset, const struct packimg_sample *image,
+			  struct sample_part *parts, unsigned count, uint64_t gap)
+{
+	struct packimg_shard shard;
+
+	count = add_part(parts, count, image->shard, image->data_offset, image->data_size, gap);
+	if (image->side && !packimg_shard(dataset->packimg, image->shard, &shard))
+		count = add_part(parts, count, image->shard, (uint64_t)(image->side - shard.map),
+				 image->side_size, gap);
+	return count;
+}
+
+unsigned dataset_parts(const struct remote_dataset *dataset, uint64_t sample, uint64_t gap,
+		       struct sample_part parts[SAMPLE_PARTS_MAX])
+{
+	struct packimg_sample image;
+	unsigned count = 0;
+
+	if (packimg_sample(dataset->packimg, sample, &image))
+		return 0;
+	count = add_image(dataset, &image, parts, count, gap);
+	for (uint32_t i = 0; i < packimg_image_count(dataset->packimg); i++)
+		if (!packimg_image(dataset->packimg, sample, i, &image))
+			count = add_image(dataset, &image, parts, count, gap);
+	return count;
+}
+
+bool dataset_sample_good(const struct remote_dataset *dataset, uint64_t sample)
+{
+	struct packimg_sample image;
+
+	if (packimg_sample(dataset->packimg, sample, &image))
+		return true; /* the reader sees what is wrong with it */
+	if (packimg_sample_check(&image))
+		return false;
+	for (uint32_t i = 0; i < packimg_image_count(dataset->packimg); i++)
+		if (!packimg_image(dataset->packimg, sample, i, &image) &&
+		    packimg_sample_check(&image))
+			return false;
+	return true;
+}
+
+void dataset_set_present(struct remote_dataset *dataset, uint64_t sample)
+{
+	dataset->states[sample] = SAMPLE_PRESENT;
+	dataset->present_bytes += sample_bytes(dataset, sample);
+	dataset->dirty = true;
+	for (struct turn_map *map = dataset->maps; map; map = map->next)
+		if (!(atomic_load(&map->turns[sample]) & 1))
+			atomic_fetch_add(&map->turns[sample], 1);
+}
+
+/* Gives whole pages back; the pages at both ends may belong to neighbours, too. */
+static void punch(const struct remote_dataset *dataset, uint64_t sample)
+{
+	struct sample_part parts[SAMPLE_PARTS_MAX];
+	unsigned count = dataset_parts(dataset, sample, 0, parts);
+
+	for (unsigned i = 0; i < count; i++) {
+		uint64_t begin = (parts[i].range.offset + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+		uint64_t end =
+			(parts[i].range.offset + parts[i].range.size) / PAGE_BYTES * PAGE_BYTES;
+
+		if (begin < end)
+			fallocate(dataset->entry.fds[parts[i].file],
+				  FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin,
+				  (off_t)(end - begin));
+	}
+}
+
+void dataset_evict(struct remote_dataset *dataset, uint64_t sample)
+{
+	dataset->states[sample] = SAMPLE_ABSENT;
+	dataset->present_bytes -= sample_bytes(dataset, sample);
+	dataset->evicted++;
+	dataset->dirty = true;
+	/* readers see the turn change before the bytes do */
+	for (struct turn_map *map = dataset->maps; map; map = map->next)
+		if (atomic_load(&map->turns[sample]) & 1)
+			atomic_fetch_add(&map->turns[sample], 1);
+	punch(dataset, sample);
+}
+
+static int make_map_file(uint64_t samples)
+{
+	int fd = memfd_create("loaderd-turns", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, (off_t)samples) || fcntl(fd, F_ADD_SEALS, MAP_SEALS)) {
+		int r = -errno;
+
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+/* Finds the map of a memory file. */
+static struct turn_map *find_map(const struct remote_dataset *dataset, const struct stat *status)
+{
+	struct turn_map *map = dataset->maps;
+
+	while (map && (map->device != status->st_dev || map->inode != status->st_ino))
+		map = map->next;
+	return map;
+}
+
+/*
+ * Brings a map and the states in line. A sample that is there for the map of an earlier fetcher is
+ * there: that one has died, and the file has its bytes. It may have died between adding 1 and
+ * punching a hole, but never with an odd turn and without the bytes.
+ */
+static void align_map(struct remote_dataset *dataset, struct turn_map *map)
+{
+	for (uint64_t i = 0; i < dataset->samples; i++) {
+		bool there = atomic_load(&map->turns[i]) & 1;
+
+		if (there && dataset->states[i] != SAMPLE_PRESENT)
+			dataset_set_present(dataset, i);
+		else if (!there && dataset->states[i] == SAMPLE_PRESENT)
+			atomic_fetch_add(&map->turns[i], 1);
+	}
+}
+
+int dataset_add_map(struct remote_dataset *dataset, int fd, struct turn_map **ret_map)
+{
+	struct turn_map *map = fd < 0 ? dataset->maps : NULL;
+	struct stat status;
+
+	if (map) { /* feeds of this fetcher share one */
+		map->users++;
+		*ret_map = map;
+		return 0;
+	}
+	if (fd < 0)
+		fd = make_map_file(dataset->samples);
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &status) || status.st_size != (off_t)dataset->samples ||
+	    (fcntl(fd, F_GET_SEALS) & MAP_SEALS) != MAP_SEALS) {
+		close(fd);
+		return -EINVAL;
+	}
+	map = find_map(dataset, &status);
+	if (map) {
+		close(fd);
+		map->users++;
+		*ret_map = map;
+		return 0;
+	}
+	map = calloc(1, sizeof(*map));
+	void *turns = mmap(NULL, dataset->samples, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (!map || turns == MAP_FAILED) {
+		free(map);
+		close(fd);
+		return -ENOMEM;
+	}
+	*map = (struct turn_map){.next = dataset->maps,
+				 .fd = fd,
+				 .device = status.st_dev,
+				 .inode = status.st_ino,
+				 .turns = turns,
+				 .users = 1};
+	dataset->maps = map;
+	align_map(dataset, map);
+	*ret_map = map;
+	return 0;
+}
+
+void dataset_remove_map(struct remote_dataset *dataset, struct turn_map *map)
+{
+	struct turn_map **link = &dataset->maps;
+
+	while (*link != map)
+		link = &(*link)->next;
+	*link = map->next;
+	munmap((void *)map->turns, dataset->samples);
+	close(map->fd);
+	free(map);
+}
+
+uint8_t *dataset_present_bits(const struct remote_dataset *dataset)
+{
+	uint8_t *bits = calloc((dataset->samples + 7) / 8, 1);
+
+	for (uint64_t i = 0; bits && i < dataset->samples; i++)
+		if (dataset->states[i] == SAMPLE_PRESENT)
+			bits[i / 8] |= (uint8_t)(1u << i % 8);
+	return bits;
+}
+
+void dataset_fail(struct remote_dataset *dataset, int status, const struct packimg_error *error)
+{
+	if (dataset->failed)
+		return;
+	dataset->failed = status;
+	dataset->error = *error;
+}

@@ -1,0 +1,99 @@
+/*
+ * A dataset in a store, as a fetcher has it open: files in the cache, of which header and sections
+ * are complete, and which samples are there. Main thread only.
+ */
+#pragma once
+
+#include "format/packimg.h"
+#include "tools/fetch/cache.h"
+#include "tools/store/copy.h"
+#include "tools/store/store.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum sample_state {
+	SAMPLE_ABSENT = 0,
+	SAMPLE_UNDER_WAY, /* requested, or about to be */
+	SAMPLE_PRESENT,
+};
+
+/* A map of turns (proto/filling.h) that some daemons have. */
+struct turn_map {
+	struct turn_map *next;
+	int fd;
+	uint64_t device, inode; /* of the memory file */
+	_Atomic uint8_t *turns; /* [count], mapped */
+	unsigned users;         /* feeds */
+};
+
+struct remote_dataset {
+	struct remote_dataset *next; /* of the fetcher */
+	unsigned users;              /* connections */
+	uint64_t under_way;          /* requests; it stays open until they have ended */
+	char *url;                   /* as the client wrote it; of a set: of any shard */
+	char *key;                   /* of the cache, without a signature */
+	struct store *store;
+	uint32_t file_count;
+	struct store_object *objects; /* [file_count] */
+	struct cache_entry entry;
+	struct packimg *packimg; /* of the cache's files */
+	uint64_t samples, bytes;
+	uint8_t *states;        /* [samples], enum sample_state */
+	uint64_t present_bytes; /* of samples that are there */
+	uint64_t room;          /* bytes of samples that the cache keeps; others pass through */
+	struct turn_map *maps;
+	bool dirty; /* samples have come or gone since the last sync */
+	int failed; /* negative errno: nothing can be fetched any more */
+	struct packimg_error error;
+	/* since the start */
+	uint64_t requests, fetched, hits, misses, evicted;
+};
+
+/* on_bytes: the bytes of sections done, and of all; it returns true to go on. */
+struct dataset_progress {
+	bool (*on_bytes)(void *context, uint64_t done, uint64_t total);
+	void *context;
+};
+
+/*
+ * Opens a dataset: reads the headers, fetches the sections that the cache lacks, and sees which
+ * samples are there. Takes as long as that takes. Errors as of store.h and packimg_open().
+ */
+int dataset_open(struct store *store, const struct cache *cache, const char *url,
+		 const struct dataset_progress *progress, struct remote_dataset **ret_dataset,
+		 struct packimg_error *error);
+/* Syncs the cache. */
+void dataset_close(struct remote_dataset *dataset);
+/* The cache's key of an address; the caller frees it. NULL if out of memory. */
+char *dataset_key(const char *url);
+
+/* A part of a sample's stored bytes in a file. */
+struct sample_part {
+	uint32_t file;
+	struct store_range range;
+};
+enum { SAMPLE_PARTS_MAX = 66 }; /* data and side data of 33 images */
+/*
+ * Collects the parts of a sample in ascending order; parts with at most `gap` bytes between them
+ * are one. Returns their number; 0 for a sample whose record is damaged, which the reader notices.
+ */
+unsigned dataset_parts(const struct remote_dataset *dataset, uint64_t sample, uint64_t gap,
+		       struct sample_part parts[SAMPLE_PARTS_MAX]);
+/* Compares the sample's bytes with its checksums. */
+bool dataset_sample_good(const struct remote_dataset *dataset, uint64_t sample);
+/* Marks a sample as there, or as absent, in all maps. */
+void dataset_set_present(struct remote_dataset *dataset, uint64_t sample);
+/* Marks a present sample as absent, and gives its space back. */
+void dataset_evict(struct remote_dataset *dataset, uint64_t sample);
+/*
+ * Makes a map for a feed, or adopts one that a fetcher before this one has made; takes over fd,
+ * also on failure. -EINVAL for a map that is not as proto/SPEC.md says.
+ */
+int dataset_add_map(struct remote_dataset *dataset, int fd, struct turn_map **ret_map);
+void dataset_remove_map(struct remote_dataset *dataset, struct turn_map *map);
+/* The bits of what is there, for cache_sync(); the caller frees them. NULL if out of memory. */
+uint8_t *dataset_present_bits(const struct remote_dataset *dataset);
+/* Ends fetching: keeps the first error. */
+void dataset_fail(struct remote_dataset *dataset, int status, const struct packimg_error *error);

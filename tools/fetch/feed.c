@@ -1,0 +1,201 @@
+#include "tools/fetch/feed.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PAGE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
+{
+	const struct timespec most = {.tv_sec = 1};
+
+	syscall(SYS_futex, word, FUTEX_WAIT, seen, &most, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static void *watch_page(void *argument)
+{
+	struct fetch_feed *feed = argument;
+	struct filling_page *page = feed->page;
+
+	while (!atomic_load(&feed->stopping)) {
+		uint32_t seen = atomic_load(&page->calls);
+
+		atomic_store(&feed->changed, true);
+		store_wake(feed->dataset->store);
+		atomic_store(&page->listening, 1);
+		futex_wait(&page->calls, seen);
+		atomic_store(&page->listening, 0);
+	}
+	return NULL;
+}
+
+static int make_page_file(void)
+{
+	int fd = memfd_create("loaderd-page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, FILLING_PAGE_SIZE) || fcntl(fd, F_ADD_SEALS, PAGE_SEALS)) {
+		int r = -errno;
+
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+static int map_page(struct fetch_feed *feed)
+{
+	struct stat status;
+
+	if (fstat(feed->page_fd, &status) || status.st_size != FILLING_PAGE_SIZE ||
+	    (fcntl(feed->page_fd, F_GET_SEALS) & PAGE_SEALS) != PAGE_SEALS)
+		return -EINVAL;
+	void *page =
+		mmap(NULL, FILLING_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, feed->page_fd, 0);
+	if (page == MAP_FAILED)
+		return -errno;
+	feed->page = page;
+	return 0;
+}
+
+static int start_watcher(struct fetch_feed *feed)
+{
+	sigset_t all, old;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int r = -pthread_create(&feed->watcher, NULL, watch_page, feed);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return r;
+}
+
+int feed_new(struct remote_dataset *dataset, int map_fd, int page_fd, struct fetch_feed **ret_feed)
+{
+	struct fetch_feed *feed = calloc(1, sizeof(*feed));
+	bool resumed = page_fd >= 0;
+
+	if (feed) {
+		feed->dataset = dataset;
+		feed->page_fd = resumed ? page_fd : make_page_file();
+	}
+	int r = feed ? (feed->page_fd < 0 ? feed->page_fd : map_page(feed)) : -ENOMEM;
+	if (!feed && resumed)
+		close(page_fd);
+	if (!r && !resumed)
+		atomic_store(&feed->page->files, dataset->entry.id);
+	if (!r && atomic_load(&feed->page->files) != dataset->entry.id)
+		r = -ESTALE;
+	if (r) {
+		if (map_fd >= 0)
+			close(map_fd);
+	} else {
+		r = dataset_add_map(dataset, map_fd, &feed->map);
+	}
+	if (!r)
+		r = start_watcher(feed);
+	if (r && feed) {
+		feed->stopping = true; /* there is no watcher */
+		if (feed->map && --feed->map->users == 0)
+			dataset_remove_map(dataset, feed->map);
+		if (feed->page)
+			munmap(feed->page, FILLING_PAGE_SIZE);
+		if (feed->page_fd >= 0)
+			close(feed->page_fd);
+		free(feed);
+	}
+	if (!r)
+		*ret_feed = feed;
+	return r;
+}
+
+void feed_free(struct fetch_feed *feed)
+{
+	atomic_store(&feed->stopping, true);
+	atomic_fetch_add(&feed->page->calls, 1);
+	futex_wake(&feed->page->calls);
+	pthread_join(feed->watcher, NULL);
+	if (--feed->map->users == 0)
+		dataset_remove_map(feed->dataset, feed->map);
+	munmap(feed->page, FILLING_PAGE_SIZE);
+	close(feed->page_fd);
+	free(feed);
+}
+
+int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample)
+{
+	uint64_t planned = atomic_load(&feed->page->planned);
+
+	if (feed->cursor >= planned || feed->cursor >= feed->done + FILLING_AHEAD)
+		return -ENODATA;
+	uint64_t sample = atomic_load(&feed->page->ahead[feed->cursor % FILLING_AHEAD]);
+	if (sample > feed->dataset->samples)
+		sample = 0;
+	feed->window[feed->cursor++ % FILLING_AHEAD] = sample;
+	*ret_sample = sample;
+	return 0;
+}
+
+unsigned feed_wishes(const struct fetch_feed *feed, struct wish wishes[FILLING_WISHES])
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < FILLING_WISHES; i++) {
+		uint64_t word = atomic_load(&feed->page->wishes[i]);
+		uint64_t sample = word >> FILLING_WISH_TURN;
+
+		if (sample && sample <= feed->dataset->samples)
+			wishes[count++] = (struct wish){sample - 1, (uint8_t)word};
+	}
+	return count;
+}
+
+/* Units up to `end` are over. */
+static void pass_units(struct fetch_feed *feed, uint64_t end,
+		       void (*over)(void *context, uint64_t sample), void *context)
+{
+	for (; feed->done < end && feed->done < feed->cursor; feed->done++) {
+		uint64_t sample = feed->window[feed->done % FILLING_AHEAD];
+
+		if (sample)
+			over(context, sample - 1);
+	}
+	if (feed->done < end) /* units whose samples came by wishes */
+		feed->done = feed->cursor = end;
+}
+
+void feed_look(struct fetch_feed *feed, void (*over)(void *context, uint64_t sample), void *context)
+{
+	uint32_t opened = atomic_load(&feed->page->opened);
+	uint64_t done = atomic_load(&feed->page->done);
+
+	if (opened != feed->opened) {
+		pass_units(feed, feed->cursor, over, context);
+		feed->opened = opened;
+		feed->done = feed->cursor = 0;
+	}
+	if (done > feed->done)
+		pass_units(feed, done, over, context);
+}
+
+void feed_arrived(const struct fetch_feed *feed, uint64_t sample)
+{
+	if (!(atomic_load(&feed->page->waiting) >> sample % 64 & 1))
+		return;
+	atomic_fetch_add(&feed->page->arrived, 1);
+	futex_wake(&feed->page->arrived);
+}

@@ -1,0 +1,53 @@
+/*
+ * A feed that reads a dataset while it is fetched: its page (proto/filling.h), and how far the
+ * samples that it announces have been requested. Main thread only; a thread of its own waits for
+ * the page to change, and wakes the store's loop.
+ *
+ * What the page says is the word of a worker that may have been taken over: every number is copied
+ * once and checked.
+ */
+#pragma once
+
+#include "proto/filling.h"
+#include "tools/fetch/dataset.h"
+
+#include <pthread.h>
+
+struct fetch_feed {
+	struct fetch_feed *next; /* of the fetcher */
+	struct remote_dataset *dataset;
+	struct turn_map *map;
+	int page_fd;
+	struct filling_page *page;
+	pthread_t watcher;
+	_Atomic bool changed; /* by the watcher: the page is worth a look */
+	_Atomic bool stopping;
+	uint32_t opened;       /* page->opened when it was looked at last */
+	uint64_t cursor, done; /* units below them have been requested; are over */
+	/* samples of the units from `done` to `cursor`, by unit % FILLING_AHEAD; + 1, 0: none */
+	uint64_t window[FILLING_AHEAD];
+};
+
+/*
+ * Makes a feed with a page of its own, or takes over an earlier fetcher's page and map, if the
+ * descriptors are not negative; they are taken over in any case. -ESTALE: that one filled other
+ * files; -EINVAL; -ENOMEM.
+ */
+int feed_new(struct remote_dataset *dataset, int map_fd, int page_fd, struct fetch_feed **ret_feed);
+void feed_free(struct fetch_feed *feed);
+/* Returns the sample of the next unit + 1, 0 if it has none; -ENODATA if none is known yet. */
+int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample);
+/*
+ * Copies the wishes: numbers of samples, and the turns in which their bytes are wrong, or 0.
+ * Returns their number.
+ */
+struct wish {
+	uint64_t sample;
+	uint8_t turn;
+};
+unsigned feed_wishes(const struct fetch_feed *feed, struct wish wishes[FILLING_WISHES]);
+/* Sees whether a worker has begun anew, and how far it is. Calls over() with each unit's sample. */
+void feed_look(struct fetch_feed *feed, void (*over)(void *context, uint64_t sample),
+	       void *context);
+/* Wakes the worker if it waits for the sample, whose turn has changed. */
+void feed_arrived(const struct fetch_feed *feed, uint64_t sample);

@@ -1,0 +1,26 @@
+/*
+ * What the fetcher requests: the samples that feeds wait for, then those that they announce, in
+ * order, neighbours together. It keeps about as many bytes under way as the store delivers during
+ * its latency, so that the link is busy, and no more. Main thread only.
+ */
+#pragma once
+
+#include "tools/fetch/feed.h"
+
+struct fetcher {
+	struct store *store;
+	struct cache cache;
+	struct remote_dataset *datasets;
+	struct fetch_feed *feeds;
+	uint64_t under_way; /* bytes requested and not there */
+	uint64_t passing;   /* bytes that may pass through a full cache */
+	/* the last measurement of the rate */
+	int64_t measured_ms;
+	uint64_t measured_bytes, measured_requests;
+	double rate; /* bytes per second */
+	unsigned connections;
+};
+
+void schedule_init(struct fetcher *fetcher);
+/* Requests what is wanted; call it when a page has changed, and now and then. */
+void schedule_run(struct fetcher *fetcher);

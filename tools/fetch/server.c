@@ -1,0 +1,527 @@
+#include "tools/fetch/server.h"
+#include "format/base/system/clock.h"
+#include "format/base/system/io.h"
+#include "proto/fetch.pb-c.h"
+#include "proto/framing.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+	CLIENTS_MAX = 512,
+	FETCH_VERSION = 1,
+	SEND_TIMEOUT_MS = 2000,
+	LOOK_MS = 50,   /* between two looks at the pages, at most */
+	SYNC_MS = 5000, /* between two syncs of a dataset */
+	PROGRESS_MS = 1000,
+	REQUEST_MAX = 1 << 16, /* bytes of a request */
+};
+
+struct client {
+	struct client *next;
+	int fd;
+	struct frame_reader reader;
+	struct remote_dataset *dataset; /* NULL before FetchOpen */
+	struct fetch_feed *feed;        /* NULL without one */
+	bool told;                      /* of the dataset's failure */
+	bool gone;
+};
+
+/* A sync of a dataset, by a thread of its own. */
+struct sync {
+	struct remote_dataset *dataset; /* NULL: there is none */
+	uint8_t *bits;
+	pthread_t thread;
+	_Atomic bool ended;
+	int64_t started_ms;
+};
+
+struct server {
+	struct fetcher *fetcher;
+	int listen_fd;
+	struct client *clients;
+	unsigned client_count;
+	struct sync sync;
+	bool (*stopped)(void);
+};
+
+int server_new(struct fetcher *fetcher, int listen_fd, struct server **ret_server)
+{
+	struct server *server = calloc(1, sizeof(*server));
+
+	if (!server) {
+		close(listen_fd);
+		return -ENOMEM;
+	}
+	server->fetcher = fetcher;
+	server->listen_fd = listen_fd;
+	*ret_server = server;
+	return 0;
+}
+
+static void send_reply(struct client *client, const Loaderd__FetchReply *reply, const int *fds,
+		       unsigned fd_count)
+{
+	size_t size = loaderd__fetch_reply__get_packed_size(reply);
+	uint8_t *bytes = malloc(size);
+
+	if (!bytes) {
+		client->gone = true;
+		return;
+	}
+	loaderd__fetch_reply__pack(reply, bytes);
+	if (frame_send(client->fd, bytes, size, fds, fd_count, SEND_TIMEOUT_MS))
+		client->gone = true;
+	free(bytes);
+}
+
+static void send_error(struct client *client, int status, const char *text)
+{
+	Loaderd__FetchError error = LOADERD__FETCH_ERROR__INIT;
+	Loaderd__FetchReply reply = LOADERD__FETCH_REPLY__INIT;
+
+	error.code = (uint32_t)-status;
+	error.text = (char *)text;
+	reply.kind_case = LOADERD__FETCH_REPLY__KIND_ERROR;
+	reply.error = &error;
+	send_reply(client, &reply, NULL, 0);
+}
+
+/* While a dataset is opened: tells its client how far it is, and serves the feeds of others. */
+struct opening_client {
+	struct server *server;
+	struct client *client;
+	int64_t told_ms;
+};
+
+static bool on_opening(void *context, uint64_t done, uint64_t total)
+{
+	struct opening_client *opening = context;
+	Loaderd__FetchProgress progress = LOADERD__FETCH_PROGRESS__INIT;
+	Loaderd__FetchReply reply = LOADERD__FETCH_REPLY__INIT;
+
+	schedule_run(opening->server->fetcher);
+	if (clock_ms() - opening->told_ms < PROGRESS_MS)
+		return !opening->client->gone;
+	opening->told_ms = clock_ms();
+	progress.done = done;
+	progress.total = total;
+	reply.kind_case = LOADERD__FETCH_REPLY__KIND_PROGRESS;
+	reply.progress = &progress;
+	send_reply(opening->client, &reply, NULL, 0);
+	return !opening->client->gone;
+}
+
+/* Finds an open dataset, or opens it. A dataset that has failed is opened again. */
+static int get_dataset(struct server *server, struct client *client, const char *url,
+		       struct packimg_error *error)
+{
+	struct opening_client opening = {server, client, clock_ms()};
+	const struct dataset_progress progress = {on_opening, &opening};
+	struct fetcher *fetcher = server->fetcher;
+	struct remote_dataset *dataset = fetcher->datasets;
+
+	while (dataset && (strcmp(dataset->url, url) != 0 || dataset->failed))
+		dataset = dataset->next;
+	if (!dataset) {
+		int r = dataset_open(fetcher->store, &fetcher->cache, url, &progress, &dataset,
+				     error);
+		if (r)
+			return r;
+		dataset->next = fetcher->datasets;
+		fetcher->datasets = dataset;
+	}
+	dataset->users++;
+	client->dataset = dataset;
+	return 0;
+}
+
+static uint64_t cached_bytes(const struct remote_dataset *dataset)
+{
+	uint64_t bytes = 0;
+	struct stat status;
+
+	for (uint32_t i = 0; i < dataset->file_count; i++)
+		if (fstat(dataset->entry.fds[i], &status) == 0)
+			bytes += (uint64_t)status.st_blocks * 512;
+	return bytes < dataset->bytes ? bytes : dataset->bytes;
+}
+
+/* The files as clients get them: they cannot write what others read. */
+static int open_for_reading(int fd)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* Sends the descriptors of map, page and files, as many with a frame as it takes. */
+static void send_files(struct client *client, Loaderd__FetchReply *reply)
+{
+	const struct remote_dataset *dataset = client->dataset;
+	Loaderd__FetchFiles files = LOADERD__FETCH_FILES__INIT;
+	int fds[FRAME_FDS_MAX];
+	unsigned count = 0, own = 0; /* the first `own` are not copies */
+
+	if (client->feed) {
+		fds[count++] = client->feed->map->fd;
+		fds[count++] = client->feed->page_fd;
+		own = count;
+	}
+	for (uint32_t i = 0; i < dataset->file_count && !client->gone; i++) {
+		fds[count] = open_for_reading(dataset->entry.fds[i]);
+		if (fds[count] < 0) {
+			client->gone = true;
+			break;
+		}
+		count++;
+		if (count < FRAME_FDS_MAX && i + 1 < dataset->file_count)
+			continue;
+		send_reply(client, reply, fds, count);
+		while (count > own)
+			close(fds[--count]);
+		count = own = 0;
+		reply->kind_case = LOADERD__FETCH_REPLY__KIND_FILES;
+		reply->files = &files;
+	}
+	while (count > own)
+		close(fds[--count]);
+}
+
+static void send_opened(struct client *client)
+{
+	const struct remote_dataset *dataset = client->dataset;
+	Loaderd__FetchOpened opened = LOADERD__FETCH_OPENED__INIT;
+	Loaderd__FetchReply reply = LOADERD__FETCH_REPLY__INIT;
+
+	opened.files = dataset->file_count;
+	opened.bytes = dataset->bytes;
+	opened.cached = cached_bytes(dataset);
+	opened.kept = dataset->room >= dataset->bytes;
+	reply.kind_case = LOADERD__FETCH_REPLY__KIND_OPENED;
+	reply.opened = &opened;
+	send_files(client, &reply);
+}
+
+static int make_feed(struct server *server, struct client *client, int map_fd, int page_fd,
+		     struct packimg_error *error)
+{
+	int r = feed_new(client->dataset, map_fd, page_fd, &client->feed);
+
+	if (r == -ESTALE)
+		return packimg_fail(error, r,
+				    "%.200s: the cache was removed while the dataset was read",
+				    client->dataset->url);
+	if (r)
+		return packimg_fail(error, r, "%.200s: map and page: %s", client->dataset->url,
+				    strerror(-r));
+	client->feed->next = server->fetcher->feeds;
+	server->fetcher->feeds = client->feed;
+	return 0;
+}
+
+static void handle_open(struct server *server, struct client *client,
+			const Loaderd__FetchOpen *open)
+{
+	int map_fd = open->resumed ? frame_take_fd(&client->reader, 0) : -1;
+	int page_fd = open->resumed ? frame_take_fd(&client->reader, 1) : -1;
+	struct packimg_error error = {{0}};
+	int r = 0;
+
+	if (open->version != FETCH_VERSION)
+		r = packimg_fail(&error, -EPROTO,
+				 "loaderd-fetch speaks version %d of its protocol, libfeed %u: "
+				 "install the same version of both",
+				 FETCH_VERSION, open->version);
+	else if (client->dataset || (open->resumed && (map_fd < 0 || page_fd < 0)))
+		r = packimg_fail(&error, -EPROTO, "FetchOpen is wrong");
+	if (!r)
+		r = get_dataset(server, client, open->url, &error);
+	if (!r && !open->facts) {
+		r = make_feed(server, client, map_fd, page_fd, &error);
+		map_fd = page_fd = -1;
+	}
+	io_close(map_fd);
+	io_close(page_fd);
+	if (r) {
+		send_error(client, r, error.text);
+		client->gone = true;
+	} else {
+		send_opened(client);
+	}
+}
+
+static void handle_status(struct server *server, struct client *client)
+{
+	const struct fetcher *fetcher = server->fetcher;
+	Loaderd__FetchStatus__Dataset rows[64], *pointers[64];
+	Loaderd__FetchStatus status = LOADERD__FETCH_STATUS__INIT;
+	Loaderd__FetchReply reply = LOADERD__FETCH_REPLY__INIT;
+	struct store_counters counters = store_counters(fetcher->store);
+
+	for (const struct remote_dataset *dataset = fetcher->datasets;
+	     dataset && status.n_datasets < 64; dataset = dataset->next) {
+		Loaderd__FetchStatus__Dataset *row = &rows[status.n_datasets];
+
+		loaderd__fetch_status__dataset__init(row);
+		row->url = dataset->objects[0].address.shown;
+		row->bytes = dataset->bytes;
+		row->cached = cached_bytes(dataset);
+		row->feeds = dataset->users;
+		row->requests = dataset->requests;
+		row->retries = counters.retries;
+		row->fetched = dataset->fetched;
+		row->hits = dataset->hits;
+		row->misses = dataset->misses;
+		row->evicted = dataset->evicted;
+		row->error = (char *)dataset->error.text;
+		row->under_way = dataset->under_way;
+		row->rate = fetcher->rate;
+		row->latency_ms = counters.latency_ms;
+		pointers[status.n_datasets++] = row;
+	}
+	status.datasets = pointers;
+	status.cache_bytes = cache_bytes(&fetcher->cache);
+	status.cache_limit = fetcher->cache.limit;
+	status.cache = (char *)fetcher->cache.folder;
+	status.pid = (uint32_t)getpid();
+	reply.kind_case = LOADERD__FETCH_REPLY__KIND_STATUS;
+	reply.status = &status;
+	send_reply(client, &reply, NULL, 0);
+}
+
+static void handle_clear(struct server *server, struct client *client,
+			 const Loaderd__FetchClear *clear)
+{
+	Loaderd__FetchCleared cleared = LOADERD__FETCH_CLEARED__INIT;
+	Loaderd__FetchReply reply = LOADERD__FETCH_REPLY__INIT;
+	char *key = clear->url[0] ? dataset_key(clear->url) : NULL;
+
+	cache_clear(&server->fetcher->cache, key, &cleared.bytes, &cleared.datasets, &cleared.busy);
+	free(key);
+	reply.kind_case = LOADERD__FETCH_REPLY__KIND_CLEARED;
+	reply.cleared = &cleared;
+	send_reply(client, &reply, NULL, 0);
+}
+
+static void handle_frame(struct server *server, struct client *client, const uint8_t *bytes,
+			 size_t size)
+{
+	Loaderd__FetchRequest *request =
+		size <= REQUEST_MAX ? loaderd__fetch_request__unpack(NULL, size, bytes) : NULL;
+
+	if (!request) {
+		client->gone = true;
+		return;
+	}
+	switch (request->kind_case) {
+	case LOADERD__FETCH_REQUEST__KIND_OPEN:
+		handle_open(server, client, request->open);
+		break;
+	case LOADERD__FETCH_REQUEST__KIND_GET_STATUS:
+		handle_status(server, client);
+		break;
+	case LOADERD__FETCH_REQUEST__KIND_CLEAR:
+		handle_clear(server, client, request->clear);
+		break;
+	default:
+		client->gone = true;
+	}
+	loaderd__fetch_request__free_unpacked(request, NULL);
+}
+
+static void receive(struct server *server, struct client *client)
+{
+	const uint8_t *bytes;
+	size_t size;
+	int r;
+
+	while (!client->gone && (r = frame_receive(&client->reader, client->fd, &bytes, &size))) {
+		if (r < 0)
+			client->gone = true;
+		else
+			handle_frame(server, client, bytes, size);
+	}
+}
+
+/* Only processes of the same user may ask: the folder keeps others out, too. */
+static bool same_user(int fd)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == getuid();
+}
+
+static void accept_client(struct server *server)
+{
+	int fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct client *client = fd >= 0 ? calloc(1, sizeof(*client)) : NULL;
+
+	if (!client || server->client_count == CLIENTS_MAX || !same_user(fd)) {
+		free(client);
+		io_close(fd);
+		return;
+	}
+	client->fd = fd;
+	frame_reader_init(&client->reader);
+	client->next = server->clients;
+	server->clients = client;
+	server->client_count++;
+}
+
+static void client_free(struct server *server, struct client *client)
+{
+	struct fetch_feed **link = &server->fetcher->feeds;
+
+	if (client->feed) {
+		while (*link != client->feed)
+			link = &(*link)->next;
+		*link = client->feed->next;
+		feed_free(client->feed);
+	}
+	if (client->dataset)
+		client->dataset->users--;
+	frame_reader_deinit(&client->reader);
+	close(client->fd);
+	free(client);
+	server->client_count--;
+}
+
+static void drop_clients(struct server *server)
+{
+	for (struct client **link = &server->clients; *link;) {
+		struct client *client = *link;
+
+		if (client->dataset && client->dataset->failed && !client->told) {
+			client->told = true;
+			send_error(client, client->dataset->failed, client->dataset->error.text);
+		}
+		if (client->gone) {
+			*link = client->next;
+			client_free(server, client);
+		} else {
+			link = &client->next;
+		}
+	}
+}
+
+/* Closes datasets that nobody uses, once their requests have ended. */
+static void close_datasets(struct server *server)
+{
+	for (struct remote_dataset **link = &server->fetcher->datasets; *link;) {
+		struct remote_dataset *dataset = *link;
+
+		if (dataset->users || dataset->under_way || server->sync.dataset == dataset) {
+			link = &dataset->next;
+		} else {
+			*link = dataset->next;
+			dataset_close(dataset);
+		}
+	}
+}
+
+static void *sync_main(void *argument)
+{
+	struct sync *sync = argument;
+
+	cache_sync(&sync->dataset->entry, sync->bits, sync->dataset->samples);
+	atomic_store(&sync->ended, true);
+	return NULL;
+}
+
+/* Ends a sync that is ready, or begins one that is due. */
+static void sync_datasets(struct server *server)
+{
+	struct sync *sync = &server->sync;
+
+	if (sync->dataset) {
+		if (!atomic_load(&sync->ended))
+			return;
+		pthread_join(sync->thread, NULL);
+		free(sync->bits);
+		sync->dataset = NULL;
+	}
+	if (clock_ms() - sync->started_ms < SYNC_MS)
+		return;
+	struct remote_dataset *dataset = server->fetcher->datasets;
+	while (dataset && !dataset->dirty)
+		dataset = dataset->next;
+	sync->bits = dataset ? dataset_present_bits(dataset) : NULL;
+	if (!sync->bits)
+		return;
+	sync->started_ms = clock_ms();
+	atomic_store(&sync->ended, false);
+	sync->dataset = dataset;
+	dataset->dirty = false;
+	if (pthread_create(&sync->thread, NULL, sync_main, sync)) {
+		free(sync->bits);
+		sync->dataset = NULL;
+		dataset->dirty = true;
+	}
+}
+
+static int poll_once(struct server *server)
+{
+	struct pollfd *fds = calloc(server->client_count + 1, sizeof(*fds));
+	unsigned count = 0;
+
+	if (!fds)
+		return -ENOMEM;
+	fds[count++].fd = server->listen_fd;
+	for (struct client *client = server->clients; client; client = client->next)
+		fds[count++].fd = client->fd;
+	store_poll(server->fetcher->store, fds, count, LOOK_MS);
+	count = 1;
+	for (struct client *client = server->clients; client; client = client->next)
+		if (fds[count++].revents)
+			receive(server, client);
+	if (fds[0].revents)
+		accept_client(server);
+	free(fds);
+	return 0;
+}
+
+int server_run(struct server *server, unsigned idle_s, bool (*stopped)(void))
+{
+	int64_t idle_since_ms = clock_ms();
+	int r = 0;
+
+	while (!r && !stopped()) {
+		if (server->clients)
+			idle_since_ms = clock_ms();
+		else if (clock_ms() - idle_since_ms > (int64_t)idle_s * 1000)
+			break;
+		r = poll_once(server);
+		schedule_run(server->fetcher);
+		drop_clients(server);
+		sync_datasets(server);
+		close_datasets(server);
+	}
+	return r;
+}
+
+void server_free(struct server *server)
+{
+	struct sync *sync = &server->sync;
+
+	if (sync->dataset) {
+		pthread_join(sync->thread, NULL);
+		free(sync->bits);
+	}
+	while (server->clients) {
+		struct client *client = server->clients;
+
+		server->clients = client->next;
+		client_free(server, client);
+	}
+	close(server->listen_fd);
+	free(server);
+}
