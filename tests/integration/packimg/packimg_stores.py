@@ -2,10 +2,13 @@
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
+import sys
 import unittest
 
+sys.path.append(str(pathlib.Path(__file__).parent.parent / "store"))
 import object_store
 from object_store import Store, raw, reset, short, status
 from packimg_test import PACKIMG, PackimgTest

@@ -11,6 +11,7 @@ import re
 import socket
 import struct
 import threading
+import time
 import urllib.parse
 
 KEY, SECRET, REGION = "TESTKEY", "testsecret", "eu-test-1"
@@ -31,6 +32,8 @@ class Store:
         self.keys = {KEY: (SECRET, "")}  # key: secret and session token
         self.anonymous = set()  # buckets that need no signature
         self.preconditions = True  # whether If-Match is obeyed
+        self.delay_s = 0  # before each reply
+        self.chaos = None  # random.Random: each twentieth request fails in one of several ways
         self.lock = threading.Lock()
         store = self
 
@@ -58,6 +61,12 @@ class Store:
         return {"AWS_ENDPOINT_URL_S3": self.url, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION,
                 "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
                 "no_proxy": "127.0.0.1", **changes}
+
+    def chaotic_fault(self):
+        with self.lock:
+            if self.chaos and self.chaos.random() < 0.05:
+                return self.chaos.choice([status(503, "SlowDown"), status(500), reset, short(0.3), short(0)])
+        return None
 
     def take_fault(self, method, path):
         with self.lock:
@@ -137,7 +146,8 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"] or 0))
         path, _, query = self.path.partition("?")
         self.store.requests.append((self.command, self.path, dict(self.headers)))
-        act = self.store.take_fault(self.command, self.path)
+        time.sleep(self.store.delay_s)
+        act = self.store.take_fault(self.command, self.path) or self.store.chaotic_fault()
         if act and act(self):
             return
         bucket, _, key = urllib.parse.unquote(path.lstrip("/")).partition("/")
@@ -243,6 +253,8 @@ def short(share=0.5):
     """Announces the whole range, sends a part of it, and closes."""
 
     def act(handler):
+        if handler.command != "GET":
+            return False
         bucket, _, key = urllib.parse.unquote(handler.path.partition("?")[0].lstrip("/")).partition("/")
         if bucket == "plain":
             bucket, _, key = key.partition("/")

@@ -1,0 +1,265 @@
+"""Feeds of datasets in a store: the same bytes as of a local file, whatever fails, and the errors that end them. With loaderd ($LOADERD),
+loaderd-fetch ($LOADERD_FETCH) and a store of the test's own."""
+
+import hashlib
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from unittest import mock
+
+import loaderd
+
+try:
+    import numpy
+except ImportError:
+    print("NumPy is not installed")
+    sys.exit(77)
+sys.path.append(str(pathlib.Path(__file__).parent.parent / "store"))
+import object_store
+from object_store import Store, reset, status
+
+SAMPLES = 300
+ADDRESS = "s3://data/sets/a.pimg"
+
+
+def processes(name):
+    """The processes of this test with that name: their environment names the test's folder."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "comm").read_text().strip() == name[:15]:
+                found.append(int(entry.name))
+        except OSError:
+            pass
+    return found
+
+
+class Stores(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="stores-test-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.path = cls.folder / "local.pimg"
+        random_bytes = numpy.random.default_rng(1)
+        with loaderd.Writer(cls.path, "image: image u8[h,w,3]\nlabel: class i32", classes=["a", "b"]) as writer:
+            for i in range(SAMPLES):
+                image = random_bytes.integers(0, 256, (40 + i % 9, 60, 3), "u1")
+                writer.add({"image": image, "label": i % 2})
+        cls.expected = cls.hash_of(cls.open(cls.path, epoch_end=2))
+
+    def setUp(self):
+        self.store = Store()
+        self.addCleanup(self.store.close)
+        self.store.put("data", "sets/a.pimg", self.path.read_bytes())
+        place = tempfile.TemporaryDirectory(prefix="stores-test-")
+        self.addCleanup(place.cleanup)
+        self.dir = pathlib.Path(place.name)
+        self.cache = self.dir / "cache"
+        runtime = self.dir / "run"
+        runtime.mkdir(mode=0o700)
+        variables = self.store.environment(XDG_RUNTIME_DIR=str(runtime), LOADERD_CACHE=str(self.cache))
+        patch = mock.patch.dict(os.environ, variables)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.addCleanup(self.end_fetchers)
+
+    def fetchers(self):
+        """Fetchers of this test: they lock a file in its folder."""
+        locks = {os.stat(lock).st_ino for lock in self.dir.rglob("*.lock")}
+        found = []
+        for pid in processes("loaderd-fetch"):
+            try:
+                if any(os.stat(link).st_ino in locks for link in pathlib.Path(f"/proc/{pid}/fd").iterdir()):
+                    found.append(pid)
+            except OSError:
+                pass
+        return found
+
+    def end_fetchers(self):
+        for pid in self.fetchers():
+            os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        while self.fetchers() and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    @staticmethod
+    def open(dataset, **options):
+        given = {"batch_size": 16, "pipeline": "random_resized_crop(32) hflip", "shuffle": True, "seed": 7, "epoch_end": 1,
+                 "daemon": "private", "threads": 2, **options}
+        return loaderd.Feed(str(dataset), **given)
+
+    @staticmethod
+    def hash_of(feed, each=lambda: None):
+        found = hashlib.sha256()
+        with feed:
+            while True:
+                batch = next(feed, None) if hasattr(feed, "__next__") else None
+                if batch is None:
+                    break
+                found.update(numpy.asarray(batch.images).tobytes())
+                found.update(numpy.asarray(batch.samples).tobytes())
+                each()
+        return found.hexdigest()
+
+    def gets(self):
+        return sum(method == "GET" for method, _, _ in self.store.requests)
+
+    def test_the_same_bytes(self):
+        self.assertEqual(self.hash_of(self.open(ADDRESS, epoch_end=2)), self.expected)
+        before = self.gets()
+        self.assertEqual(self.hash_of(self.open(ADDRESS, epoch_end=2)), self.expected)
+        self.assertLessEqual(self.gets() - before, 2, "the second time, all is in the cache")
+
+    def test_by_http(self):
+        self.assertEqual(self.hash_of(self.open(f"{self.store.url}/plain/data/sets/a.pimg", epoch_end=2)), self.expected)
+
+    def test_a_set(self):
+        with loaderd.Writer(self.dir / "s.pimg", "image: image u8[h,w,3]", shard_size=1 << 20) as writer:
+            for i in range(SAMPLES):
+                writer.add({"image": numpy.full((64, 96, 3), i % 251, "u1")})
+        shards = sorted(self.dir.glob("s-*.pimg"))
+        self.assertGreater(len(shards), 2)
+        for shard in shards:
+            self.store.put("data", shard.name, shard.read_bytes())
+        local = self.hash_of(self.open(shards[0]))
+        self.assertEqual(self.hash_of(self.open(f"s3://data/{shards[1].name}")), local)
+
+    def test_latency_and_faults(self):
+        self.store.delay_s = 0.05
+        self.store.chaos = random.Random(3)
+        self.assertEqual(self.hash_of(self.open(ADDRESS, epoch_end=2)), self.expected)
+
+    def test_fetchers_are_killed(self):
+        self.store.delay_s = 0.02
+        choice, killed = random.Random(4), []
+
+        def kill():
+            for pid in self.fetchers():
+                if choice.random() < 0.3:
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+        self.assertEqual(self.hash_of(self.open(ADDRESS, epoch_end=2), kill), self.expected)
+        self.assertGreater(len(killed), 3)
+
+    def test_the_store_is_away_for_a_while(self):
+        self.store.delay_s = 0.02
+        calls = []
+
+        def fail():
+            calls.append(1)
+            if len(calls) == 4:
+                self.store.fail(reset, times=20)
+
+        self.assertEqual(self.hash_of(self.open(ADDRESS, epoch_end=2), fail), self.expected)
+
+    def test_a_cache_that_is_too_small(self):
+        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": "1M"}):
+            self.assertEqual(self.hash_of(self.open(ADDRESS, epoch_end=2)), self.expected)
+            used = sum(p.stat().st_blocks * 512 for p in self.cache.rglob("*") if p.is_file())
+        self.assertLess(used, self.path.stat().st_size / 2)
+
+    def test_the_cache_is_removed(self):
+        self.store.delay_s = 0.02
+        calls = []
+
+        def remove():
+            calls.append(1)
+            if len(calls) == 3:
+                shutil.rmtree(self.cache)
+
+        self.assertEqual(self.hash_of(self.open(ADDRESS, epoch_end=2), remove), self.expected)
+
+    def test_the_cache_is_removed_and_the_fetcher_dies(self):
+        self.store.delay_s = 0.02
+        calls = []
+
+        def remove():
+            calls.append(1)
+            if len(calls) == 3:
+                shutil.rmtree(self.cache)
+                for pid in self.fetchers():
+                    os.kill(pid, signal.SIGKILL)
+
+        self.assertEqual(self.hash_of(self.open(ADDRESS, epoch_end=2), remove), self.expected)
+
+    def test_several_feeds_share_requests(self):
+        hashes = []
+        feeds = [self.open(ADDRESS, epoch_end=2) for _ in range(3)]
+        threads = [threading.Thread(target=lambda f=feed: hashes.append(self.hash_of(f))) for feed in feeds]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(hashes, [self.expected] * 3)
+        self.assertEqual(len(self.fetchers()), 1)
+        fetched = 0
+        for method, path, headers in self.store.requests:
+            first, last = map(int, headers["Range"].removeprefix("bytes=").split("-"))
+            fetched += last - first + 1
+        self.assertLess(fetched, 1.5 * self.path.stat().st_size)
+
+    def test_refusals(self):
+        for address, kind, says in (("s3://data/none.pimg", loaderd.FeedError, "s3://data/none.pimg: no such object"),
+                                    ("gs://data/a.pimg", loaderd.FeedError, "AWS_ENDPOINT_URL_S3"),
+                                    ("s3://data", loaderd.FeedError, "has no key")):
+            with self.subTest(address), self.assertRaisesRegex(kind, re.escape(says)):
+                self.open(address)
+        self.store.put("data", "text.pimg", b"hello " * 1000)
+        with self.assertRaisesRegex(loaderd.FeedError, "s3://data/text.pimg"):
+            self.open("s3://data/text.pimg")
+        with mock.patch.dict(os.environ, {"AWS_SECRET_ACCESS_KEY": "wrong"}), self.assertRaisesRegex(loaderd.FeedError, "access denied"):
+            self.open(ADDRESS)
+
+    def fails_in_the_middle(self, change, says):
+        self.store.delay_s = 0.02
+        calls = []
+
+        def act():
+            calls.append(1)
+            if len(calls) == 2:
+                change()
+
+        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": "1M"}), self.assertRaisesRegex(loaderd.FeedError, says):
+            self.hash_of(self.open(ADDRESS, epoch_end=50), act)
+
+    def test_the_object_is_replaced(self):
+        other = self.path.read_bytes()[:-64] + b"\1" * 64
+        self.fails_in_the_middle(lambda: self.store.put("data", "sets/a.pimg", other), "was replaced while it was read")
+
+    def test_access_is_taken_away(self):
+        self.fails_in_the_middle(lambda: self.store.keys.clear(), "access denied")
+
+    def test_the_store_stays_away(self):
+        self.fails_in_the_middle(lambda: self.store.fail(reset, times=1 << 30), "after 10 attempts")
+
+    def test_wrong_bytes(self):
+        wrong = bytearray(self.path.read_bytes())
+        wrong[wrong.index(self.path.read_bytes()[9000:9100]) + 50] ^= 255
+        self.store.put("data", "sets/bad.pimg", wrong)
+        with self.open("s3://data/sets/bad.pimg") as feed:
+            self.assertEqual(sum(batch.bad for batch in feed), 1)
+        with self.assertRaisesRegex(loaderd.FeedError, "checksum"):
+            self.hash_of(self.open("s3://data/sets/bad.pimg", bad="fail"))
+
+    def test_nothing_secret_is_left(self):
+        self.hash_of(self.open(ADDRESS))
+        for path in self.dir.rglob("*"):
+            if path.is_file():
+                self.assertNotIn(object_store.SECRET.encode(), path.read_bytes(), path)
+        for pid in self.fetchers():
+            self.assertNotIn(object_store.SECRET.encode(), pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+if __name__ == "__main__":
+    unittest.main()
