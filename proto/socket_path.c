@@ -20,6 +20,10 @@
  */
 enum { FOLDER_MAX = SOCKET_PATH_MAX - sizeof("/" NAME ".admin") };
 
+#define FETCH_FOLDER "/loaderd"
+/* Leaves room for the name of a fetcher's socket. */
+enum { FETCH_FOLDER_MAX = SOCKET_PATH_MAX - sizeof(FETCH_FOLDER "/fetch-0123456789abcdef") };
+
 socklen_t socket_address(const char *name, struct sockaddr_un *ret_address)
 {
 	size_t length = strlen(name);
@@ -80,22 +84,36 @@ static int make_folder(const char *folder, mode_t mode)
 	return mkdir(folder, mode) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-int socket_make_folder(void)
+/* Any user may have created a folder in /tmp, also as a symbolic link. */
+static int make_own_folder(const char *folder)
 {
-	char folder[SOCKET_PATH_MAX];
 	struct stat status;
-	if (geteuid() == 0)
-		return make_folder(SYSTEM_FOLDER, 0755);
-	if (session_folder(folder))
-		return 0;
-	lasting_folder(folder);
 	int r = make_folder(folder, 0700);
 	if (r == 0 && lstat(folder, &status) < 0)
 		r = -errno;
 	if (r < 0)
 		return r;
-	/* any user may have created it in /tmp, also as a symbolic link */
 	return is_ours(&status) ? 0 : -EPERM;
+}
+
+int socket_make_folder(void)
+{
+	char folder[SOCKET_PATH_MAX];
+	if (geteuid() == 0)
+		return make_folder(SYSTEM_FOLDER, 0755);
+	if (session_folder(folder))
+		return 0;
+	lasting_folder(folder);
+	return make_own_folder(folder);
+}
+
+int socket_make_fetch_folder(char ret_folder[SOCKET_PATH_MAX])
+{
+	if (session_folder(ret_folder) && strlen(ret_folder) <= FETCH_FOLDER_MAX)
+		strcat(ret_folder, FETCH_FOLDER);
+	else
+		lasting_folder(ret_folder);
+	return make_own_folder(ret_folder);
 }
 
 /* Appends the socket's name to a directory; returns true if this user owns a socket there. */

@@ -28,6 +28,12 @@ void socket_to_listen(char ret_path[SOCKET_PATH_MAX]);
  * user or others can write to it.
  */
 int socket_make_folder(void);
+/*
+ * Folder of the user's fetchers: "loaderd" in $XDG_RUNTIME_DIR or, without that directory, the one
+ * under /tmp. Creates it unless it exists. -EPERM if it belongs to another user or others can write
+ * to it; ret_folder names it in any case.
+ */
+int socket_make_fetch_folder(char ret_folder[SOCKET_PATH_MAX]);
 /* Default socket for a client of this user to connect to. */
 void socket_to_connect(char ret_path[SOCKET_PATH_MAX]);
 /*

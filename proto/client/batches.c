@@ -158,6 +158,8 @@ static int hand_out_batch(struct feed *feed, const struct ring_slot *published,
 	feed_set_position(feed, full.epoch, full.batch + 1, full.last != 0);
 	wants_pop(feed);
 	feed->reopening.fruitless = 0;
+	if (feed->fetched)
+		feed->fetched->fruitless = 0;
 	return 0;
 }
 
@@ -281,11 +283,35 @@ static int read_notices(struct feed *feed)
 	return frames;
 }
 
+/* Returns 0, or a negative errno if the dataset cannot be fetched any more, or must be reopened. */
+static int attend_fetcher(struct feed *feed)
+{
+	struct fetched *fetched = feed->fetched;
+	if (!fetched)
+		return 0;
+	unsigned connects = fetched->connects;
+	int r = fetch_attend(fetched, feed->error);
+	if (r == 0 && fetched->connects != connects)
+		r = reopen_watch_fetcher(feed);
+	if (r == FETCH_STALE) {
+		feed->fetched_stale = true;
+		r = error_set(feed->error, -ECONNRESET,
+			      "%.300s: its files have been removed from the cache; the feed can be "
+			      "opened again at epoch %llu, batch %llu.",
+			      fetched->url, (unsigned long long)feed->epoch,
+			      (unsigned long long)feed->batch);
+	}
+	feed->failed = r;
+	return r;
+}
+
 static void wait_for_socket(struct feed *feed, int timeout_ms)
 {
 	uint64_t start_ns = clock_ns(CLOCK_MONOTONIC);
-	struct pollfd p = {.fd = feed->connection.fd, .events = POLLIN};
-	poll(&p, 1, timeout_ms); /* EINTR acts like a doorbell: the caller checks the ring again */
+	/* poll() ignores an fd of -1 */
+	struct pollfd p[2] = {{.fd = feed->connection.fd, .events = POLLIN},
+			      {.fd = feed->fetched ? feed->fetched->fd : -1, .events = POLLIN}};
+	poll(p, 2, timeout_ms); /* EINTR acts like a doorbell: the caller checks the ring again */
 	struct ring_ack *ack = feed->ring.ack;
 	uint64_t stall_ns = atomic_load_explicit(&ack->stall_ns, memory_order_relaxed);
 	atomic_store_explicit(&ack->stall_ns, stall_ns + clock_ns(CLOCK_MONOTONIC) - start_ns,
@@ -308,6 +334,10 @@ static int wait_for_slot(struct feed *feed, int timeout_ms, const struct ring_sl
 		if (r != -EAGAIN)
 			return r;
 		int drained = read_notices(feed);
+		if (drained == 0) {
+			int failed = attend_fetcher(feed);
+			drained = failed < 0 ? failed : drained;
+		}
 		if (drained < 0) {
 			/*
 			 * Batches published before the loss are complete and are delivered first.

@@ -4,6 +4,7 @@
 #include "format/base/text/printable.h"
 #include "proto/client/daemon.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -83,6 +84,23 @@ static int connect_until(int fd, const struct sockaddr_un *address, socklen_t si
 	return 0;
 }
 
+int socket_connect(const char *path, int64_t deadline_ms)
+{
+	struct sockaddr_un address;
+	socklen_t size = socket_address(path, &address);
+	if (size == 0)
+		return -ENAMETOOLONG;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	int r = connect_until(fd, &address, size, deadline_ms);
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
 const char *connection_socket(const char *socket, char room[SOCKET_PATH_MAX])
 {
 	if (!socket || socket[0] == '\0')
@@ -110,22 +128,16 @@ int connection_open(struct connection *connection, const char *path, int64_t dea
 	char room[SOCKET_PATH_MAX];
 	path = connection_socket(path, room);
 	struct sockaddr_un address;
-	socklen_t size = socket_address(path, &address);
-	if (size == 0)
+	if (socket_address(path, &address) == 0)
 		return error_set(error, -ENAMETOOLONG,
 				 "socket: \"%s\" has %zu bytes, a socket's path may have %zu.",
 				 path, strlen(path), sizeof(address.sun_path) - 1);
 	/* This process holds the listening socket, so connect() would succeed. */
 	if (daemon_has_ended(path))
 		return connect_error(path, -ECONNREFUSED, error);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = socket_connect(path, deadline_ms);
 	if (fd < 0)
-		return error_set(error, -errno, "Cannot make a socket: %s.", strerror(errno));
-	int r = connect_until(fd, &address, size, deadline_ms);
-	if (r < 0) {
-		close(fd);
-		return connect_error(path, r, error);
-	}
+		return connect_error(path, fd, error);
 	connection->fd = fd;
 	snprintf(connection->socket, sizeof(connection->socket), "%s", path);
 	frame_reader_init(&connection->reader);
@@ -314,12 +326,21 @@ void copy_uuid(const ProtobufCBinaryData *field, uint8_t ret_uuid[16])
 		memset(ret_uuid, 0, 16);
 }
 
+bool path_is_address(const char *path)
+{
+	size_t length = 0;
+	while (isalnum((unsigned char)path[length]) ||
+	       (length > 0 && path[length] != '\0' && strchr("+-.", path[length])))
+		length++;
+	return length > 0 && strncmp(path + length, "://", 3) == 0;
+}
+
 int absolute_path(const char *path, char **ret_path, char *error)
 {
 	char directory[PATH_MAX];
 	if (!path || path[0] == '\0')
 		return error_set(error, -EINVAL, "dataset: no path given; name a .pimg file.");
-	if (path[0] == '/') {
+	if (path[0] == '/' || path_is_address(path)) {
 		directory[0] = '\0';
 	} else if (!getcwd(directory, sizeof(directory))) {
 		return error_set(

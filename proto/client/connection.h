@@ -47,6 +47,11 @@ void text_make_printable(char *text);
  * other name is returned unchanged. `room` is the buffer for the default.
  */
 const char *connection_socket(const char *socket, char room[SOCKET_PATH_MAX]);
+/*
+ * Connects to a socket of socket_path.h, waiting while too many clients wait there. Returns a
+ * non-blocking fd or a negative errno: -ENAMETOOLONG, -ETIMEDOUT, or one of connect().
+ */
+int socket_connect(const char *path, int64_t deadline_ms);
 /* Accepts any `socket` that connection_socket() accepts. */
 int connection_open(struct connection *connection, const char *socket, int64_t deadline_ms,
 		    char *error);
@@ -73,8 +78,10 @@ int connection_error(const Loaderd__Error *message, const char *text, char *erro
 /* Copies a dataset's UUID; zeros if the field does not have 16 bytes. */
 void copy_uuid(const ProtobufCBinaryData *field, uint8_t ret_uuid[16]);
 
+/* True for the address of a dataset in a store, "NAME://", known or not. */
+bool path_is_address(const char *path);
 /*
  * Makes a dataset's path absolute against the working directory; does not resolve symbolic links.
- * The caller frees it.
+ * Copies an address. The caller frees it.
  */
 int absolute_path(const char *path, char **ret_path, char *error);

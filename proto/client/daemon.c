@@ -117,11 +117,11 @@ static struct feed_daemon *find_daemon(const char *socket)
 	return daemon;
 }
 
-/* Finds the program to run: a path, or a name without a slash for PATH. */
-static void find_binary(const char *binary, char *ret_path, size_t size)
+void program_find(const char *binary, const char *variable, const char *name, char *ret_path,
+		  size_t size)
 {
 	if (!binary || binary[0] == '\0')
-		binary = getenv("LOADERD");
+		binary = getenv(variable);
 	if (binary && binary[0] != '\0') {
 		snprintf(ret_path, size, "%s", binary);
 		return;
@@ -132,14 +132,14 @@ static void find_binary(const char *binary, char *ret_path, size_t size)
 		self[length] = '\0';
 		char *slash = strrchr(self, '/');
 		int directory = !slash ? 0 : (int)(slash - self);
-		if (snprintf(ret_path, size, "%.*s/loaderd", directory, self) < (int)size &&
+		if (snprintf(ret_path, size, "%.*s/%s", directory, self, name) < (int)size &&
 		    access(ret_path, X_OK) == 0)
 			return;
 	}
-	snprintf(ret_path, size, "loaderd");
+	snprintf(ret_path, size, "%s", name);
 }
 
-static int move_up(int fd)
+int fd_above_child(int fd)
 {
 	if (fd < 0 || fd >= FD_ABOVE_CHILD)
 		return fd;
@@ -163,7 +163,7 @@ static int listen_unguessable(char *ret_name, size_t size)
 
 	struct sockaddr_un address;
 	socklen_t address_size = socket_address(ret_name, &address);
-	int fd = move_up(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	int fd = fd_above_child(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (fd < 0)
 		return -errno;
 	if (bind(fd, (struct sockaddr *)&address, address_size) < 0 || listen(fd, SOMAXCONN) < 0) {
@@ -183,7 +183,7 @@ static int log_new(void)
 	const char *wish = getenv("LOADERD_STDERR");
 	if (wish && strcmp(wish, "inherit") == 0)
 		return -1;
-	int fd = move_up(memfd_create("loaderd-log", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+	int fd = fd_above_child(memfd_create("loaderd-log", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	if (fd < 0)
 		return -errno;
 	if (ftruncate(fd, LOG_SIZE) < 0 ||
@@ -350,7 +350,7 @@ static int launch_daemon(struct feed_daemon *daemon, char *error)
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, lifeline) < 0)
 		return error_set(error, -errno, "Cannot make the lifeline of a daemon: %s.",
 				 strerror(errno));
-	lifeline[1] = move_up(lifeline[1]);
+	lifeline[1] = fd_above_child(lifeline[1]);
 	daemon->lifeline = lifeline[0];
 	int r = lifeline[1] < 0 ? -EMFILE : spawn_daemon(daemon, lifeline[1]);
 	io_close(lifeline[1]);
@@ -404,7 +404,7 @@ int feed_daemon_start_with(const struct feed_daemon_options *callers,
 		return error_set(error, -ENOMEM, "Out of memory.");
 	daemon->owner = getpid();
 	daemon->pidfd = daemon->lifeline = daemon->listen_fd = daemon->log = -1;
-	find_binary(options.binary, daemon->path, sizeof(daemon->path));
+	program_find(options.binary, "LOADERD", "loaderd", daemon->path, sizeof(daemon->path));
 	int r = prepare_start(daemon, &options);
 	if (r < 0) {
 		error_set(error, r, "Cannot prepare a private daemon: %s.", strerror(-r));

@@ -5,6 +5,19 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * Finds a program to run: `binary`, the variable's value, the file of that name next to this
+ * program, or the name, for PATH. NULL and "" are none.
+ */
+void program_find(const char *binary, const char *variable, const char *name, char *ret_path,
+		  size_t size);
+/*
+ * Moves an fd, which it takes, above those that a child gets by number. Returns it, or -1 with
+ * errno.
+ */
+int fd_above_child(int fd);
 
 /* Returns true for the socket name of any process's private daemon. */
 bool daemon_is_private(const char *socket);

@@ -63,7 +63,8 @@ static void suggest_blocks(struct feed_dataset *facts, uint64_t bytes)
 	facts->group_blocks = (uint32_t)(GROUP_BYTES / (samples * each) ?: 1);
 }
 
-static int request_facts(struct connection *connection, const char *path, int64_t deadline_ms,
+static int request_facts(struct connection *connection, const char *path,
+			 const struct fetched *fetched, int64_t deadline_ms,
 			 Loaderd__Reply **ret_reply, char *error)
 {
 	char *absolute;
@@ -76,7 +77,7 @@ static int request_facts(struct connection *connection, const char *path, int64_
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
 	request.get_dataset = &get;
-	const struct file_source source = {.path = absolute};
+	const struct file_source source = {.path = absolute, .fetched = fetched};
 	r = files_request(connection, &request, NULL, &source, 1, deadline_ms, ret_reply, error);
 	free(absolute);
 	if (r == 0 && (*ret_reply)->kind_case != LOADERD__REPLY__KIND_DATASET)
@@ -90,18 +91,24 @@ int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret
 		 char *error)
 {
 	struct connection connection = {.fd = -1};
-	int64_t deadline_ms = clock_ms() + CONNECTION_TIMEOUT_MS;
 	struct dataset *dataset = calloc(1, sizeof(*dataset));
 	if (!dataset)
 		return error_set(error, -ENOMEM, "Out of memory.");
-	int r = socket ? daemon_revive(socket, error) : 0;
+	struct fetched *fetched = NULL;
+	const struct fetch_options facts = {.facts = true};
+	int r = path && path_is_address(path) ? fetch_open(path, &facts, &fetched, error) : 0;
+	int64_t deadline_ms = clock_ms() + CONNECTION_TIMEOUT_MS;
+	if (r == 0 && socket)
+		r = daemon_revive(socket, error);
 	r = r ?: connection_open(&connection, socket, deadline_ms, error);
-	r = r ?: request_facts(&connection, path, deadline_ms, &dataset->reply, error);
+	r = r ?: request_facts(&connection, path, fetched, deadline_ms, &dataset->reply, error);
 	connection_close(&connection);
+	uint64_t bytes = r < 0 ? 0 : fetched ? fetch_bytes(fetched) : files_bytes(path);
+	fetch_close(fetched);
 	if (r == 0 && fill_facts(dataset, dataset->reply->dataset) < 0)
 		r = error_set(error, -ENOMEM, "Out of memory.");
 	if (r == 0)
-		suggest_blocks(&dataset->facts, files_bytes(path));
+		suggest_blocks(&dataset->facts, bytes);
 	if (r < 0) {
 		feed_dataset_free(&dataset->facts);
 		return r;

@@ -55,6 +55,9 @@ static int check_options(const struct feed_options *options, char *error)
 		if (!options->values || !options->values[i])
 			return error_set(error, -EINVAL, "values: number %u of %u has no name.", i,
 					 options->value_count);
+	if (options->filling && options->dataset && path_is_address(options->dataset))
+		return error_set(error, -EINVAL,
+				 "filling: not together with the address of a dataset.");
 	if (options->order && options->dataset)
 		return error_set(error, -EINVAL,
 				 "dataset: not together with an order, whose parts name datasets.");
@@ -154,6 +157,41 @@ static int keep_filling(struct feed *feed, const struct feed_filling *filling, c
 		     : 0;
 }
 
+/* The address of the feed's dataset in a store; NULL if it has none. */
+static int find_address(const struct feed *feed, const struct feed_options *options,
+			const char **ret_address, char *error)
+{
+	if (!feed->order) {
+		if (options->dataset && path_is_address(options->dataset))
+			*ret_address = options->dataset;
+		return 0;
+	}
+	for (uint32_t p = 0; p < feed->order->part_count; p++) {
+		if (!path_is_address(feed->order->parts[p].path))
+			continue;
+		*ret_address = feed->order->parts[p].path;
+		if (feed->order->part_count > 1)
+			return error_set(error, -ENOTSUP,
+					 "dataset: %.300s: a feed of several parts cannot read "
+					 "from stores; fetch it first: packimg fetch %.300s -o "
+					 "FILE.",
+					 *ret_address, *ret_address);
+	}
+	return 0;
+}
+
+static int fetch_dataset(struct feed *feed, const struct feed_options *options, char *error)
+{
+	const char *address = NULL;
+	int r = find_address(feed, options, &address, error);
+	if (r < 0 || !address)
+		return r;
+	const struct fetch_options fetch = {.timeout_ms = options->open_timeout_ms,
+					    .progress = options->progress,
+					    .progress_user = options->progress_user};
+	return fetch_open(address, &fetch, &feed->fetched, error);
+}
+
 static int open_feed(struct feed *feed, const struct feed_options *options, char *error)
 {
 	int r = check_options(options, error);
@@ -162,6 +200,7 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 	if (r == 0 && options->order)
 		r = order_keep(options->order, &feed->order, error);
 	r = r ?: keep_filling(feed, options->filling, error);
+	r = r ?: fetch_dataset(feed, options, error);
 	r = r ?: feed_subscribe(feed, options, error);
 	r = r ?: keep_options(feed, options, error);
 	if (r < 0)
@@ -170,6 +209,7 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 		return error_set(error, -ENOMEM, "Out of memory.");
 	feed->wake = epoll_create1(EPOLL_CLOEXEC);
 	r = feed->wake < 0 ? -errno : reopen_watch_socket(feed);
+	r = r ?: reopen_watch_fetcher(feed);
 	return r < 0 ? error_set(error, r, "Cannot watch the connection: %s.", strerror(-r)) : 0;
 }
 
@@ -235,6 +275,7 @@ void feed_close(struct feed *feed)
 		free(feed->field_names[i]);
 	sections_deinit(feed);
 	order_free(feed->order);
+	fetch_close(feed->fetched);
 	free(feed->parts);
 	free(feed->bucket_samples);
 	if (feed->options.value_count > 0)

@@ -9,6 +9,7 @@
 
 #include "proto/client/connection.h"
 #include "proto/client/feed.h"
+#include "proto/client/fetch.h"
 #include "proto/client/forks.h"
 #include "proto/ring.h"
 
@@ -106,6 +107,8 @@ struct feed {
 	struct feed_info info;
 	struct kept_order *order;       /* owned; NULL unless opened with an order */
 	struct feed_filling filling;    /* options.filling: own descriptors, -1 without */
+	struct fetched *fetched;        /* owned; NULL unless opened by an address */
+	bool fetched_stale;             /* its files were removed: reopen the feed with others */
 	struct feed_opened_part *parts; /* [info.part_count], owned; never changes */
 	uint64_t *bucket_samples;       /* [order->bucket_count], owned; never changes */
 	struct wanted_batches wanted;
@@ -178,8 +181,9 @@ bool reopen_wanted(const struct feed *feed);
  * up. The error text is in feed->error.
  */
 int feed_reopen(struct feed *feed, int64_t deadline_ms);
-/* Adds the connection's socket to the epoll set of feed_fd(). */
+/* Add the connection's socket, and the fetcher's if there is one, to the set of feed_fd(). */
 int reopen_watch_socket(struct feed *feed);
+int reopen_watch_fetcher(struct feed *feed);
 /*
  * Releases batch `number` of a ring that was put away. -EINVAL if it is not held. Call with the
  * lock held.

@@ -7,12 +7,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 struct dataset_files {
+	const struct fetched *fetched; /* has the files; NULL: they are opened by path */
 	char path[SHARD_SET_PATH_MAX]; /* the single file, or the base name of a shard set */
 	uint32_t total;                /* number of files */
 	bool is_set;
@@ -20,10 +22,17 @@ struct dataset_files {
 	bool direct;   /* the current pass opens with O_DIRECT; the first does not */
 };
 
-static int resolve_files(const char *path, struct dataset_files *ret_files, char *error)
+static int resolve_files(const struct file_source *source, struct dataset_files *ret_files,
+			 char *error)
 {
 	char why[SHARD_SET_ERROR_MAX];
 	struct shard_name name;
+	const char *path = source->path;
+	ret_files->fetched = source->fetched;
+	if (source->fetched) {
+		ret_files->total = source->fetched->file_count;
+		return 0;
+	}
 	int r = shard_set_resolve(path, ret_files->path, why);
 	if (r < 0)
 		return error_set(error, r, "dataset: %s.", why);
@@ -58,8 +67,23 @@ static const char *path_of(const struct dataset_files *files, uint32_t number,
 	return shard_name_path(files->path, number, files->total, buffer) < 0 ? NULL : buffer;
 }
 
+/* Fetched files have been opened by the fetcher, with the user's credentials. */
+static int copy_file(const struct fetched *fetched, uint32_t number, bool direct, char *error)
+{
+	char path[32];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fetched->files[number]);
+	int fd = direct ? open_one(path, true) : -1;
+	if (fd < 0)
+		fd = fcntl(fetched->files[number], F_DUPFD_CLOEXEC, 0);
+	return fd >= 0 ? fd
+		       : error_set(error, -errno, "dataset: %.500s: cannot open file %u: %s.",
+				   fetched->url, number, strerror(errno));
+}
+
 static int open_file(const struct dataset_files *files, uint32_t number, bool direct, char *error)
 {
+	if (files->fetched)
+		return copy_file(files->fetched, number, direct, error);
 	char buffer[SHARD_SET_PATH_MAX];
 	struct stat status;
 	const char *path = path_of(files, number, buffer);
@@ -208,7 +232,7 @@ static int answer(struct transfer *transfer, const Loaderd__NeedFiles *need, cha
 		part->files = calloc(1, sizeof(*part->files));
 		r = !part->files
 			    ? error_set(error, -ENOMEM, "Out of memory.")
-			    : resolve_files(transfer->sources[need->part].path, part->files, error);
+			    : resolve_files(&transfer->sources[need->part], part->files, error);
 	}
 	return r
 		       ?: answer_need_files(transfer->connection, part->files, need,

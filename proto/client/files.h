@@ -6,6 +6,7 @@
 #pragma once
 
 #include "proto/client/connection.h"
+#include "proto/client/fetch.h"
 
 #include <stdint.h>
 
@@ -14,6 +15,7 @@ struct file_source {
 	const char *path; /* absolute */
 	const int *lists; /* by Loaderd__PartFile, -1 for none; NULL if there are none at all */
 	const struct feed_filling *filling; /* NULL: the files are complete */
+	const struct fetched *fetched;      /* has the files; NULL: they are opened by path */
 };
 
 /*

@@ -150,6 +150,11 @@ int reopen_watch_socket(struct feed *feed)
 	return watch_fd(feed, feed->connection.fd);
 }
 
+int reopen_watch_fetcher(struct feed *feed)
+{
+	return feed->fetched ? watch_fd(feed, feed->fetched->fd) : 0;
+}
+
 /* Makes feed_fd() fire at the next attempt: a socket that has hung up would always be readable. */
 static int watch_timer(struct feed *feed)
 {
@@ -192,7 +197,9 @@ static int64_t delay_ms(unsigned attempts)
 
 static const char *loss_verb(const struct feed *feed)
 {
-	return feed->shutting_down ? "shut down" : "went away";
+	return feed->fetched_stale ? "lost the dataset's files, which were removed from the cache,"
+	       : feed->shutting_down ? "shut down"
+				     : "went away";
 }
 
 static int reopen_give_up(struct feed *feed, int code, const char *why)
@@ -327,6 +334,7 @@ static int take_over_connection(struct feed *feed, struct feed *fresh)
 	describe_reconnect(feed);
 	feed->failed = 0;
 	feed->shutting_down = false;
+	feed->fetched_stale = false;
 	feed->armed = false;
 	feed->reopening.waiting = false;
 	feed->reopening.fruitless++;
@@ -377,6 +385,19 @@ static int reopen_judge_failure(struct feed *feed, int code, bool connected, con
 	return TRY_AGAIN;
 }
 
+/* The old files are not those that the fetcher fills now. */
+static int refetch(struct feed *feed, char *error)
+{
+	const struct fetch_options options = {.timeout_ms = feed->options.open_timeout_ms};
+	struct fetched *fetched;
+	int r = fetch_open(feed->fetched->url, &options, &fetched, error);
+	if (r < 0)
+		return r;
+	fetch_close(feed->fetched);
+	feed->fetched = fetched;
+	return reopen_watch_fetcher(feed);
+}
+
 /*
  * Opens the feed like feed_open() into a new object, which is taken over as a whole or discarded.
  * Returns TRY_AGAIN if the error may be temporary.
@@ -396,14 +417,21 @@ static int reopen_attempt(struct feed *feed)
 	options.open_timeout_ms = left_ms < 1                     ? 1
 				  : left_ms < (int64_t)timeout_ms ? (uint32_t)left_ms
 								  : timeout_ms;
+	if (feed->fetched_stale && feed->fetched->fd < 0) {
+		int r = refetch(feed, error);
+		if (r < 0)
+			return reopen_give_up(feed, r == -ETIMEDOUT ? -EIO : r, error);
+	}
 	struct feed *fresh = feed_new();
 	int r = !fresh ? -ENOMEM : daemon_revive(options.socket, error);
 	bool connected = false;
 	if (r == 0) {
 		fresh->order = feed->order;
+		fresh->fetched = feed->fetched;
 		r = feed_subscribe(fresh, &options, error);
 		connected = fresh->connection.fd >= 0;
 		fresh->order = NULL;
+		fresh->fetched = NULL;
 	}
 	r = r ?: check_same_feed(feed, fresh, error);
 	r = r ?: take_over_connection(feed, fresh);

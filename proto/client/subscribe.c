@@ -82,6 +82,13 @@ static uint32_t repeats_of(const struct feed_options *options)
 	return options->repeats != 0 ? options->repeats : 1;
 }
 
+/* What fills the dataset's files; NULL if they are complete. */
+static const struct feed_filling *filling_of(const struct feed *feed,
+					     const struct feed_options *options)
+{
+	return feed->fetched ? &feed->fetched->filling : options->filling;
+}
+
 /* Sends the request, and the files of its dataset or of its parts. */
 static int send_request(struct feed *feed, const struct feed_filling *filling,
 			const Loaderd__Request *request, int64_t deadline_ms,
@@ -89,7 +96,8 @@ static int send_request(struct feed *feed, const struct feed_filling *filling,
 {
 	const struct kept_order *order = feed->order;
 	const char *pipeline = request->open_feed->pipeline;
-	const struct file_source only = {.path = request->open_feed->dataset, .filling = filling};
+	const struct file_source only = {
+		.path = request->open_feed->dataset, .filling = filling, .fetched = feed->fetched};
 	if (!order)
 		return files_request(&feed->connection, request, pipeline, &only, 1, deadline_ms,
 				     ret_reply, error);
@@ -97,8 +105,8 @@ static int send_request(struct feed *feed, const struct feed_filling *filling,
 	if (!sources)
 		return error_set(error, -ENOMEM, "Out of memory.");
 	for (uint32_t p = 0; p < order->part_count; p++)
-		sources[p] =
-			(struct file_source){order->parts[p].path, order->parts[p].lists, filling};
+		sources[p] = (struct file_source){order->parts[p].path, order->parts[p].lists,
+						  filling, feed->fetched};
 	int r = files_request(&feed->connection, request, pipeline, sources, order->part_count,
 			      deadline_ms, ret_reply, error);
 	free(sources);
@@ -135,7 +143,7 @@ static int subscribe_as(struct feed *feed, const struct feed_options *options, u
 	open.views = true;
 	open.progress = true;
 	open.targets = true;
-	open.filling = options->filling ? 1 : 0;
+	open.filling = filling_of(feed, options) ? 1 : 0;
 	open.name = (char *)(options->name ? options->name : "");
 	open.writable = options->writable == FEED_WRITABLE;
 	if (feed->order)
@@ -143,7 +151,8 @@ static int subscribe_as(struct feed *feed, const struct feed_options *options, u
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
-	int r = send_request(feed, options->filling, &request, deadline_ms, ret_reply, error);
+	int r = send_request(feed, filling_of(feed, options), &request, deadline_ms, ret_reply,
+			     error);
 	return r < 0 ? r : receive_ring(feed, options, deadline_ms, ret_reply, error);
 }
 
@@ -191,11 +200,11 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
 			"does not know of wanted feeds: update it, or open the feed without.");
-	if (options->filling && opened->filling != 1)
+	if (filling_of(feed, options) && opened->filling != 1)
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
-			"does not know of files that are being filled: update it, or fetch the "
-			"dataset first.");
+			"does not know of files that are being filled, as those of a store are: "
+			"update it, or fetch the dataset first, with packimg fetch.");
 	if (feed->order && opened->n_parts != feed->order->part_count)
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
