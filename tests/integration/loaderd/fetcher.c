@@ -69,6 +69,15 @@ static void copy_range(int from, int to, uint64_t offset, uint64_t size, bool wr
 	free(bytes);
 }
 
+static void map_memory(struct fetcher *fetcher)
+{
+	fetcher->turns = map_shared(fetcher->filling.map, fetcher->samples);
+	fetcher->page = map_shared(fetcher->filling.page, FILLING_PAGE_SIZE);
+	fetcher->counts = mmap(NULL, sizeof(*fetcher->counts), PROT_READ | PROT_WRITE,
+			       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(fetcher->counts, MAP_FAILED);
+}
+
 void fetcher_init(struct fetcher *fetcher, const char *source)
 {
 	struct packimg *dataset;
@@ -95,11 +104,21 @@ void fetcher_init(struct fetcher *fetcher, const char *source)
 		.map = sealed_file("map", (off_t)fetcher->samples),
 		.page = sealed_file("page", FILLING_PAGE_SIZE),
 	};
-	fetcher->turns = map_shared(fetcher->filling.map, fetcher->samples);
-	fetcher->page = map_shared(fetcher->filling.page, FILLING_PAGE_SIZE);
-	fetcher->counts = mmap(NULL, sizeof(*fetcher->counts), PROT_READ | PROT_WRITE,
-			       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	assert_ptr_not_equal(fetcher->counts, MAP_FAILED);
+	map_memory(fetcher);
+}
+
+void fetcher_adopt(struct fetcher *fetcher, const char *source, const char *mirror, int map,
+		   int page)
+{
+	struct packimg *dataset;
+	memset(fetcher, 0, sizeof(*fetcher));
+	snprintf(fetcher->source, sizeof(fetcher->source), "%s", source);
+	snprintf(fetcher->mirror, sizeof(fetcher->mirror), "%s", mirror);
+	assert_int_equal(packimg_open(source, &dataset, NULL), 0);
+	fetcher->samples = packimg_count(dataset);
+	packimg_close(dataset);
+	fetcher->filling = (struct feed_filling){sizeof(fetcher->filling), map, page};
+	map_memory(fetcher);
 }
 
 void fetcher_deinit(struct fetcher *fetcher)

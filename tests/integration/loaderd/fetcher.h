@@ -42,6 +42,10 @@ struct fetcher {
 
 /* Makes SOURCE.mirror, with everything of the file but the samples' bytes, and the memory files. */
 void fetcher_init(struct fetcher *fetcher, const char *source);
+/* Goes on with the mirror and the memory files of another one, which has ended. Takes map and page.
+ */
+void fetcher_adopt(struct fetcher *fetcher, const char *source, const char *mirror, int map,
+		   int page);
 void fetcher_deinit(struct fetcher *fetcher);
 /* Returns a plan in which nothing fails. */
 struct fetcher_plan fetcher_plan(void);
