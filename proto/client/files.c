@@ -287,7 +287,8 @@ uint64_t files_bytes(const char *path)
 	char buffer[SHARD_SET_PATH_MAX], error[FEED_ERROR_MAX];
 	struct dataset_files files = {0};
 	uint64_t bytes = 0;
-	if (resolve_files(path, &files, error) < 0)
+	const struct file_source source = {.path = path};
+	if (resolve_files(&source, &files, error) < 0)
 		return 0;
 	for (uint32_t i = 0; i < files.total; i++) {
 		struct stat status;
