@@ -78,7 +78,7 @@ static int request_facts(struct connection *connection, const char *path,
 	request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
 	request.get_dataset = &get;
 	const struct file_source source = {.path = absolute, .fetched = fetched};
-	r = files_request(connection, &request, NULL, &source, 1, deadline_ms, ret_reply, error);
+	r = files_request(connection, &request, NULL, &source, 1, &deadline_ms, ret_reply, error);
 	free(absolute);
 	if (r == 0 && (*ret_reply)->kind_case != LOADERD__REPLY__KIND_DATASET)
 		r = daemon_error(connection, error, -EPROTO,

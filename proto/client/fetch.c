@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum {
 	VERSION = 1,

@@ -188,7 +188,7 @@ struct transfer {
 	const struct file_source *sources;
 	struct part_state *parts; /* [count] */
 	uint32_t count;
-	int64_t deadline_ms;
+	int64_t *deadline_ms;
 	uint64_t done; /* of the last Progress */
 };
 
@@ -215,7 +215,7 @@ static int answer_need_list(struct transfer *transfer, const Loaderd__NeedFiles 
 				    "asks for list %d of part %u again.", (int)need->file,
 				    need->part);
 	part->sent[need->file] = true;
-	return send_files(transfer->connection, 1, need, &fd, 1, transfer->deadline_ms, error);
+	return send_files(transfer->connection, 1, need, &fd, 1, *transfer->deadline_ms, error);
 }
 
 static int answer(struct transfer *transfer, const Loaderd__NeedFiles *need, char *error)
@@ -236,7 +236,7 @@ static int answer(struct transfer *transfer, const Loaderd__NeedFiles *need, cha
 	}
 	return r
 		       ?: answer_need_files(transfer->connection, part->files, need,
-					    transfer->deadline_ms, error);
+					    *transfer->deadline_ms, error);
 }
 
 /* Waits on while the daemon makes progress. */
@@ -244,8 +244,8 @@ static int take_progress(struct transfer *transfer, const Loaderd__Progress *pro
 {
 	struct connection *connection = transfer->connection;
 	int64_t later_ms = clock_ms() + CONNECTION_TIMEOUT_MS;
-	if (progress->done > transfer->done && later_ms > transfer->deadline_ms)
-		transfer->deadline_ms = later_ms;
+	if (progress->done > transfer->done && later_ms > *transfer->deadline_ms)
+		*transfer->deadline_ms = later_ms;
 	transfer->done = progress->done;
 	int r = connection->progress ? connection->progress(connection->progress_user,
 							    progress->done, progress->total)
@@ -254,7 +254,7 @@ static int take_progress(struct transfer *transfer, const Loaderd__Progress *pro
 }
 
 int files_request(struct connection *connection, const Loaderd__Request *request, const char *text,
-		  const struct file_source *sources, uint32_t count, int64_t deadline_ms,
+		  const struct file_source *sources, uint32_t count, int64_t *deadline_ms,
 		  Loaderd__Reply **ret_reply, char *error)
 {
 	struct transfer transfer = {.connection = connection,
@@ -264,7 +264,7 @@ int files_request(struct connection *connection, const Loaderd__Request *request
 				    .deadline_ms = deadline_ms};
 	Loaderd__Reply *reply;
 	int r = transfer.parts
-			? connection_request(connection, request, text, deadline_ms, &reply, error)
+			? connection_request(connection, request, text, *deadline_ms, &reply, error)
 			: error_set(error, -ENOMEM, "Out of memory.");
 	while (r == 0 && (reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES ||
 			  reply->kind_case == LOADERD__REPLY__KIND_PROGRESS)) {
@@ -272,7 +272,7 @@ int files_request(struct connection *connection, const Loaderd__Request *request
 			    ? take_progress(&transfer, reply->progress, error)
 			    : answer(&transfer, reply->need_files, error);
 		loaderd__reply__free_unpacked(reply, NULL);
-		r = r ?: connection_reply(connection, text, transfer.deadline_ms, &reply, error);
+		r = r ?: connection_reply(connection, text, *deadline_ms, &reply, error);
 	}
 	for (uint32_t p = 0; transfer.parts && p < count; p++)
 		free(transfer.parts[p].files);

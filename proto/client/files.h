@@ -21,10 +21,10 @@ struct file_source {
 /*
  * Like connection_request(), but also sends the files of the request's parts when the daemon asks
  * for them; count is 0 for a request without files. Errors of open() are passed on, with a sentence
- * in error.
+ * in error. While the daemon reports progress, *deadline_ms moves on.
  */
 int files_request(struct connection *connection, const Loaderd__Request *request, const char *text,
-		  const struct file_source *sources, uint32_t count, int64_t deadline_ms,
+		  const struct file_source *sources, uint32_t count, int64_t *deadline_ms,
 		  Loaderd__Reply **ret_reply, char *error);
 /* Returns the size of a dataset's files together; 0 if one is missing. */
 uint64_t files_bytes(const char *path);

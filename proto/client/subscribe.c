@@ -91,7 +91,7 @@ static const struct feed_filling *filling_of(const struct feed *feed,
 
 /* Sends the request, and the files of its dataset or of its parts. */
 static int send_request(struct feed *feed, const struct feed_filling *filling,
-			const Loaderd__Request *request, int64_t deadline_ms,
+			const Loaderd__Request *request, int64_t *deadline_ms,
 			Loaderd__Reply **ret_reply, char *error)
 {
 	const struct kept_order *order = feed->order;
@@ -151,7 +151,7 @@ static int subscribe_as(struct feed *feed, const struct feed_options *options, u
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
-	int r = send_request(feed, filling_of(feed, options), &request, deadline_ms, ret_reply,
+	int r = send_request(feed, filling_of(feed, options), &request, &deadline_ms, ret_reply,
 			     error);
 	return r < 0 ? r : receive_ring(feed, options, deadline_ms, ret_reply, error);
 }

@@ -24,7 +24,7 @@ static int ask(struct connection *connection, const char *socket, const Loaderd_
 		return r;
 	Loaderd__Reply *reply;
 	const struct file_source source = {.path = path};
-	r = files_request(connection, request, NULL, &source, path ? 1 : 0, deadline_ms, &reply,
+	r = files_request(connection, request, NULL, &source, path ? 1 : 0, &deadline_ms, &reply,
 			  error);
 	if (r < 0)
 		return r;

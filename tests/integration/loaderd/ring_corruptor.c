@@ -97,7 +97,7 @@ static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *variant)
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
 	const struct file_source source = {.path = open.dataset};
-	if (files_request(&h->connection, &request, NULL, &source, 1, until_ms, &reply, NULL) < 0)
+	if (files_request(&h->connection, &request, NULL, &source, 1, &until_ms, &reply, NULL) < 0)
 		return false;
 	loaderd__reply__free_unpacked(reply, NULL);
 	h->ring_fd = frame_take_fd(&h->connection.reader, 0);

@@ -212,7 +212,7 @@ int puppet_request_status(const struct puppet *p, char *error)
 	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
 	request.get_status = &get;
 	Loaderd__Reply *reply = NULL;
-	r = files_request(&connection, &request, NULL, NULL, 0, deadline_ms, &reply, error);
+	r = files_request(&connection, &request, NULL, NULL, 0, &deadline_ms, &reply, error);
 	if (r == 0)
 		loaderd__reply__free_unpacked(reply, NULL);
 	connection_close(&connection);

@@ -36,6 +36,32 @@ TEST(batches_arrive)
 	feed_close(feed);
 }
 
+/* Goes on when the time for opening, from *user on, is over. */
+static int wait_beyond(void *user, uint64_t done, uint64_t total)
+{
+	const int64_t *until_ms = user;
+	assert_int_equal(done, 1);
+	assert_int_equal(total, 2);
+	while (now_ms() <= *until_ms)
+		usleep(1000);
+	return 0;
+}
+
+/* Progress moves the end of the time for opening, also for the ring and what comes after it. */
+TEST(progress_takes_longer_than_opening_may)
+{
+	struct feed_options options = options_for("examines");
+	struct feed *feed;
+	options.open_timeout_ms = 2000;
+	int64_t until_ms = now_ms() + options.open_timeout_ms;
+	options.progress = wait_beyond;
+	options.progress_user = &until_ms;
+	if (feed_open(&options, &feed, error) < 0)
+		fail_msg("%s", error);
+	assert_true(now_ms() > until_ms);
+	feed_close(feed);
+}
+
 static const uint8_t no_uuid[16];
 
 /* The client overwrites a writable ring; the daemon must not read its own state from the ring. */
