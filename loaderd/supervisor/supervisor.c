@@ -399,7 +399,8 @@ static struct user_cgroup_limits groups_limits_of(const struct supervisor *super
 						  const struct config *config,
 						  const struct cpus *cpus)
 {
-	const uint64_t most = 2 * threads_per_pool(config, cpus) + config->feeds_per_user;
+	/* as server_threads_max() */
+	const uint64_t most = 2 * (threads_per_pool(config, cpus) + config->feeds_per_user);
 	return (struct user_cgroup_limits){
 		.memory = config->memory != 0 ? config->memory : supervisor->usual_memory,
 		.threads = config->user_threads != 0 ? config->user_threads
