@@ -107,6 +107,20 @@ TEST(repeats_are_known)
 	assert_non_null(strstr(error, "does not know of repeats: update it"));
 }
 
+/* An old daemon would read samples that are not there yet. */
+TEST(filling_files_are_known)
+{
+	struct feed_options options = options_for("plain");
+	struct feed_filling filling = {.size = sizeof(filling), .map = -1, .page = -1};
+	struct feed *feed;
+	options.filling = &filling;
+	assert_int_equal(feed_open(&options, &feed, error), -EBADF);
+	assert_non_null(strstr(error, "cannot duplicate descriptors -1 and -1"));
+	filling.map = filling.page = STDERR_FILENO;
+	assert_int_equal(feed_open(&options, &feed, error), -ENOTSUP);
+	assert_non_null(strstr(error, "does not know of files that are being filled: update it"));
+}
+
 TEST(a_position_is_resumed)
 {
 	struct feed_options options = options_for("plain");
