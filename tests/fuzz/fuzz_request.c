@@ -35,7 +35,7 @@
 
 enum {
 	CLIENTS = 2,
-	STEPS_MAX = 48,
+	STEPS_MAX = 64,
 	CHANGES_MAX = 8,
 	FILE_MAX = 1 << 17, /* largest file whose checksums are repaired */
 	SCRIPT_MAX = 255,
@@ -629,8 +629,8 @@ static void play(struct script script)
 }
 
 /*
- * Default script for inputs without one: a regular client with ten feeds, two of views, three of
- * mixed batches, and three with orders.
+ * Default script for inputs without one: a regular client with eleven feeds, two of views, three of
+ * mixed batches, three with orders, and one of files of six samples that are being filled.
  */
 static const uint8_t ordinary[] = {
 	DESCRIBE, OPEN,    1,    0x01, 1,       0,       0,       0,       0,       0,       0x0f,
@@ -651,7 +651,9 @@ static const uint8_t ordinary[] = {
 	0,        0,       WORK, 30,   TAKE,    9,       HANG_UP, ORDER,   0x20,    0,       0,
 	0,        16,      0,    3,    4,       8,       2,       OPEN,    0xf6,    0x03,    3,
 	3,        0,       0,    2,    0,       0,       0x80,    WORK,    30,      TAKE,    9,
-	HANG_UP,
+	HANG_UP,  ORDER,   0,    0,    6,       0,       0xe1,    0x80,    OPEN,    1,       0x01,
+	3,        3,       0,    0,    2,       0,       0,       0x80,    WORK,    30,      TAKE,
+	9,        HANG_UP,
 };
 
 static size_t script_size(const uint8_t *data, size_t size)

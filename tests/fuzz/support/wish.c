@@ -1,5 +1,8 @@
 #include "tests/fuzz/support/wish.h"
 
+#include "proto/filling.h"
+
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -27,10 +30,31 @@ static const float weights[] = {
 
 enum { FILTERS = sizeof(filters) / sizeof(*filters), WEIGHTS = sizeof(weights) / sizeof(*weights) };
 enum { LIST_MAX = 64, LIST_EMPTY = 0xfd, LIST_SPARSE = 0xfe, LIST_RAGGED = 0xff };
-enum { WITH_BLOCKS = 0xf0 }; /* of the byte of the lists' kind: numbers of blocks follow */
+/* Of the byte of the lists' kind: files are being filled; numbers of blocks follow. */
+enum { FILLING = 0xe0, WITH_BLOCKS = 0xf0 };
+
+/* Returns a map or a page of files that are being filled, or of what looks like it. */
+static int filling_file(const struct wish *wish, Loaderd__PartFile kind)
+{
+	enum { SAMPLES_MAX = 64, SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
+	bool map = kind == LOADERD__PART_FILE__PART_FILLING_MAP;
+	uint8_t turns[SAMPLES_MAX];
+	int fd = memfd_create("filling", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	off_t size = map ? wish->length % SAMPLES_MAX : FILLING_PAGE_SIZE;
+	for (unsigned i = 0; i < SAMPLES_MAX; i++)
+		turns[i] = (uint8_t)(wish->values * (i + 1) | (wish->filling & 1 ? 1 : 0));
+	if (ftruncate(fd, size + (wish->filling & 2 ? !map : 0)) < 0)
+		abort();
+	ssize_t n = map ? pwrite(fd, turns, (size_t)size, 0) : 0;
+	(void)n;
+	(void)fcntl(fd, F_ADD_SEALS, wish->filling & 4 ? F_SEAL_SHRINK : SEALS);
+	return fd;
+}
 
 int wish_list_file(const struct wish *wish, Loaderd__PartFile kind)
 {
+	if (kind > LOADERD__PART_FILE__PART_CLASS_WEIGHTS)
+		return filling_file(wish, kind);
 	int fd = memfd_create("list", MFD_CLOEXEC);
 	bool numbers = kind == LOADERD__PART_FILE__PART_LIST;
 	size_t size = numbers ? sizeof(uint64_t) : sizeof(float);
@@ -91,6 +115,7 @@ void wish_plan(struct wish *wish, struct script *script)
 	wish->values = script_next(script);
 	uint8_t kind = script_next(script);
 	wish->kind = kind < 16 ? kind % 8 : 0;
+	wish->filling = kind >= FILLING && kind < WITH_BLOCKS ? 8 | kind % 8 : 0;
 	if (kind >= WITH_BLOCKS) {
 		wish->block_samples = (uint32_t)script_number(script_next(script));
 		wish->group_blocks = (uint32_t)script_number(script_next(script));
@@ -121,5 +146,6 @@ void wish_ask(struct wish *wish, Loaderd__OpenFeed *open)
 	open->epoch_samples = wish->epoch_samples;
 	open->block_samples = wish->block_samples;
 	open->group_blocks = wish->group_blocks;
+	open->filling = wish->filling != 0 ? FILLING_VERSION + (wish->filling == 15) : 0;
 	wish->parts = 0;
 }

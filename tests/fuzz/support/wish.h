@@ -15,6 +15,7 @@ struct wish {
 	uint64_t epoch_samples;
 	uint32_t block_samples, group_blocks;
 	uint8_t length, values, kind; /* of the lists, see list_file() */
+	uint8_t filling;              /* see filling_file(); 0: the files are complete */
 	Loaderd__Part part[ORDER_PARTS_MAX];
 	Loaderd__Choice choice[ORDER_PARTS_MAX];
 	Loaderd__Stage stage[ORDER_STAGES_MAX];
