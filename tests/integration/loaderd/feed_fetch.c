@@ -133,7 +133,7 @@ TEST(an_epoch_equals_the_local_file)
 	bool progressed = false;
 	scene_init(&scene, *state);
 	setenv("DOUBLE_PACE_US", "300", 1);
-	scene.remote.progress = note_progress;
+	scene.remote.fetching = note_progress;
 	scene.remote.progress_user = &progressed;
 	struct feed *local = fixture_open(&scene.local), *remote = fixture_open(&scene.remote);
 	assert_true(progressed);
@@ -141,7 +141,7 @@ TEST(an_epoch_equals_the_local_file)
 	assert_int_equal(count_starts(&scene), 1);
 	feed_close(local);
 	feed_close(remote);
-	scene.remote.progress = give_up;
+	scene.remote.fetching = give_up;
 	expect_refusal(&scene.remote, -EOVERFLOW, "given up");
 }
 
@@ -199,7 +199,7 @@ TEST(the_dataset_is_replaced_in_the_store)
 	struct scene scene;
 	scene_init(&scene, *state);
 	setenv("DOUBLE_FAIL_AFTER", "64", 1);
-	setenv("DOUBLE_PACE_US", "1000", 1);
+	setenv("DOUBLE_EVICTIONS", "1", 1);
 	struct feed *remote = fixture_open(&scene.remote);
 	expect_failure(remote, -ESTALE, "the dataset was replaced? in the store");
 	feed_close(remote);
@@ -233,7 +233,7 @@ TEST(fetchers_that_end_at_once)
 {
 	struct scene scene;
 	scene_init(&scene, *state);
-	setenv("DOUBLE_PACE_US", "1000", 1);
+	setenv("DOUBLE_EVICTIONS", "1", 1);
 	setenv("DOUBLE_ENDS", "1", 1);
 	struct feed *remote = fixture_open(&scene.remote);
 	kill_fetcher(&scene);
