@@ -126,7 +126,7 @@ static int keep_options(struct feed *feed, const struct feed_options *options, c
 		return r;
 	feed->options = *options;
 	feed->options.order = NULL; /* feed->order has it */
-	feed->options.progress = NULL;
+	feed->options.progress = feed->options.fetching = NULL;
 	feed->options.filling = options->filling ? &feed->filling : NULL;
 	feed->options.socket = feed->connection.socket;
 	feed->options.fields = (const char *const *)feed->field_names;
@@ -187,7 +187,7 @@ static int fetch_dataset(struct feed *feed, const struct feed_options *options, 
 	if (r < 0 || !address)
 		return r;
 	const struct fetch_options fetch = {.timeout_ms = options->open_timeout_ms,
-					    .progress = options->progress,
+					    .progress = options->fetching,
 					    .progress_user = options->progress_user};
 	return fetch_open(address, &fetch, &feed->fetched, error);
 }

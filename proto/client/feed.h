@@ -212,7 +212,8 @@ struct feed_options {
 	const char *socket;
 	/*
 	 * Path of the .pimg. This process opens its files with its own credentials. A relative path
-	 * is made absolute.
+	 * is made absolute. Or an address in a store, s3://BUCKET/KEY, https:// or http://, which
+	 * loaderd-fetch copies while the feed reads it; see feed(3), STORES.
 	 */
 	const char *dataset;
 	const char *pipeline; /* transform grammar, see loaderd(1) */
@@ -282,6 +283,11 @@ struct feed_options {
 	 * too old, -EINVAL if a descriptor is no such memory file or there are several parts.
 	 */
 	const struct feed_filling *filling;
+	/*
+	 * Called like progress, while feed_open() waits for the headers and sections of a dataset
+	 * in a store: with bytes of them, of which `total` is 0 as long as it is not known.
+	 */
+	int (*fetching)(void *user, uint64_t done, uint64_t total);
 };
 
 struct feed_info {

@@ -33,7 +33,7 @@ struct fetched {
 struct fetch_options {
 	bool facts;          /* headers and sections are enough */
 	uint32_t timeout_ms; /* without a message of the fetcher; 0: CONNECTION_TIMEOUT_MS */
-	/* as feed_options.progress, in bytes of headers and sections */
+	/* as feed_options.fetching */
 	int (*progress)(void *user, uint64_t done, uint64_t total);
 	void *progress_user;
 };

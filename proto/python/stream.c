@@ -2,6 +2,7 @@
 #include "proto/python/order.h"
 
 #include <errno.h>
+#include <stdbool.h>
 
 enum {
 	SIGNAL_SLICE_MS = 100, /* between two checks for Ctrl-C */
@@ -9,18 +10,31 @@ enum {
 	VALUES_MAX = 64,
 };
 
-/* feed_options.progress. user: the callable. An exception ends feed_open(), and stays set. */
-static int call_progress(void *user, uint64_t done, uint64_t total)
+/* user: a callable (done, total, of bytes). An exception ends feed_open(), and stays set. */
+static int call_with_progress(PyObject *user, uint64_t done, uint64_t total, bool bytes)
 {
 	PyGILState_STATE state = PyGILState_Ensure();
 	PyObject *result = NULL;
 	if (PyErr_CheckSignals() == 0)
-		result = PyObject_CallFunction(user, "KK", (unsigned long long)done,
-					       (unsigned long long)total);
+		result = PyObject_CallFunction(user, "KKO", (unsigned long long)done,
+					       (unsigned long long)total,
+					       bytes ? Py_True : Py_False);
 	int r = result ? 0 : -EINTR;
 	Py_XDECREF(result);
 	PyGILState_Release(state);
 	return r;
+}
+
+/* feed_options.progress */
+static int call_progress(void *user, uint64_t done, uint64_t total)
+{
+	return call_with_progress(user, done, total, false);
+}
+
+/* feed_options.fetching */
+static int call_fetching(void *user, uint64_t done, uint64_t total)
+{
+	return call_with_progress(user, done, total, true);
 }
 
 /* Opens a stream without the GIL. */
@@ -87,6 +101,7 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 		return NULL;
 	if (progress != Py_None) {
 		options.progress = call_progress;
+		options.fetching = call_fetching;
 		options.progress_user = progress;
 	}
 	if (dataset != Py_None && !PyArg_Parse(dataset, "y", &options.dataset))

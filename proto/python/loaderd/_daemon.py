@@ -3,10 +3,11 @@
 import atexit
 import logging
 import os
+import re
 import socket as sockets
 import sys
 import threading
-from typing import Dict, Mapping, Optional, Tuple, Union
+from typing import Dict, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _feed
 from ._checks import number, text
@@ -20,17 +21,29 @@ _ANSWER_S = 10.0  # a service may have to start first
 _GET_STATUS = b"\x02\0\0\0\x12\0"  # a frame with the request GetStatus
 
 
-def _binary() -> Optional[str]:
-    """Finds the daemon's program: $LOADERD, then this package, then this environment; else libfeed searches, last in PATH."""
-    if os.environ.get("LOADERD"):
-        return os.environ["LOADERD"]
+def _binary(variable: str = "LOADERD", name: str = "loaderd") -> Optional[str]:
+    """Finds a program: by its variable, then in this package, then in this environment; else libfeed searches, last in PATH."""
+    if os.environ.get(variable):
+        return os.environ[variable]
     for path in (
-        os.path.join(os.path.dirname(__file__), "bin", "loaderd"),
-        os.path.join(sys.prefix, "bin", "loaderd"),
+        os.path.join(os.path.dirname(__file__), "bin", name),
+        os.path.join(sys.prefix, "bin", name),
     ):
         if os.access(path, os.X_OK):
             return path
     return None
+
+
+def is_address(path: str) -> bool:
+    """Returns true for the address of a dataset in a store, as libfeed does."""
+    return re.match(r"[A-Za-z0-9][A-Za-z0-9+.-]*://", path) is not None
+
+
+def find_fetcher(paths: Sequence[str]) -> None:
+    """Tells libfeed, by its variable, where the program is that fetches datasets from stores, if a path is an address."""
+    program = _binary("LOADERD_FETCH", "loaderd-fetch") if any(map(is_address, paths)) else None
+    if program is not None:
+        os.environ["LOADERD_FETCH"] = program
 
 
 def _default_threads() -> int:

@@ -6,7 +6,7 @@ from typing import Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 from uuid import UUID
 
 from . import _feed
-from ._daemon import Settings, choose
+from ._daemon import Settings, choose, find_fetcher
 from ._errors import translated
 
 _FIELD_TYPES = ("unknown", "int64", "float64", "bytes", "json", "text")
@@ -41,7 +41,8 @@ def dataset(
     threads: int = 0,
     settings: Optional[Settings] = None,
 ) -> Dataset:
-    """Returns facts about a dataset from a daemon, which is chosen as for Feed."""
+    """Returns facts about a dataset from a daemon, which is chosen as for Feed. The path may be an address, as for Feed."""
+    find_fetcher([os.fsdecode(path)])
     address, _ = choose(socket, daemon, threads, settings)
     try:
         samples, classes, mean, std, metadata, uuid, fields, blocks = _feed.dataset(address, os.fsencode(path))

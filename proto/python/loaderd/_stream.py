@@ -9,7 +9,7 @@ from collections import deque
 from typing import Any, Deque, Dict, Optional, Sequence, Tuple, Union
 
 from . import _feed
-from ._daemon import Daemon
+from ._daemon import Daemon, find_fetcher, is_address
 from ._errors import BadOption, DaemonGone, FeedError, LimitExceeded, NoDaemon, NoFreeBatch, WrongProcess, translated
 from ._options import FOREVER, Options
 from ._ranks import NO_DATALOADER, rank_info
@@ -22,6 +22,7 @@ _RECONNECT_S = 60.0  # libfeed's default
 _RELEASE_POLL_S = 0.001  # between two attempts to get a batch that another thread has released
 _REOPEN_POLL_S = 0.05  # between two attempts to reach the next daemon
 _PROGRESS_S = 5.0  # between two lines on the progress of opening
+_FETCHING_S = 2.0  # before the first line on the progress of fetching an index
 _QUOTA_S = 5.0  # time for the daemon to free the previous stream's memory
 _PRIVATE = "@loaderd-"  # prefix of the sockets of private daemons
 _DYING_S = 1.0  # maximum time between closing the sockets and the exit of a dying process
@@ -50,16 +51,27 @@ def _by_name(sections: Sequence[_Section]) -> "Dict[str, Tuple[Union[int, Tuple[
     return found
 
 
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.0f}" if count >= 10_000_000 else f"{count / 1e6:.1f}"
+
+
 class _Progress:
-    """Logs how far a daemon is that examines samples to open a feed, from time to time."""
+    """Logs how far a daemon is that examines samples to open a feed, or a fetcher that reads its index from a store, from time to time."""
 
-    def __init__(self) -> None:
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+        self._next = time.monotonic() + (_FETCHING_S if any(map(is_address, paths)) else _PROGRESS_S)
+
+    def __call__(self, done: int, total: int, fetching: bool) -> None:
+        if time.monotonic() < self._next:
+            return
         self._next = time.monotonic() + _PROGRESS_S
-
-    def __call__(self, done: int, total: int) -> None:
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _PROGRESS_S
+        if not fetching:
             _logger.warning("Opening the feed: %s of %s samples are examined.", f"{done:,}", f"{total:,}")
+        elif total:
+            _logger.warning("Opening %s: %s of %s MB of its index are there.", self._paths[0], _megabytes(done), _megabytes(total))
+        else:
+            _logger.warning("Opening %s: %s MB of its index are there.", self._paths[0], _megabytes(done))
 
 
 class Source:
@@ -77,10 +89,19 @@ class Source:
         self._reconnects_before = 0  # sum over the previous streams
         self._open(position)
 
+    def _paths(self) -> Sequence[str]:
+        """Returns paths and addresses of the datasets."""
+        dataset, order = self.options["dataset"], self.options["order"]
+        if dataset is not None:
+            return (os.fsdecode(dataset),)
+        return tuple(os.fsdecode(part[0]) for part in order[0]) if order else ()
+
     def _open(self, position: Tuple[int, int]) -> None:
         epoch, batch = position
+        paths = self._paths()
+        find_fetcher(paths)
         try:
-            self._stream = _feed.Stream(socket=self.address, epoch=epoch, batch=batch, timeout_ms=_OPEN_TIMEOUT_MS, progress=_Progress(), **self.options)
+            self._stream = _feed.Stream(socket=self.address, epoch=epoch, batch=batch, timeout_ms=_OPEN_TIMEOUT_MS, progress=_Progress(paths), **self.options)
         except _feed.Error as error:
             failure = translated(error)
             if isinstance(failure, (DaemonGone, NoDaemon)):
