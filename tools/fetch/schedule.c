@@ -10,7 +10,8 @@ enum {
 	CONNECTIONS_MOST = 128,
 	MEASURE_MS = 250,
 	UNITS_AT_ONCE = 2048, /* that are sorted together, so that neighbours are found */
-	TRIES_MAX = 2,        /* of a sample whose checksum is wrong */
+	UNITS_AHEAD_MIN = 16,
+	TRIES_MAX = 2, /* of a sample whose checksum is wrong */
 };
 
 /* A request has at most this many bytes. */
@@ -342,6 +343,20 @@ static void grant_wishes(struct fetcher *fetcher, struct fetch_feed *feed)
 	submit_batch(&batch);
 }
 
+/*
+ * How many units beyond its position a feed's samples are requested: as many as may pass through a
+ * full cache. Those that are there are not taken away before.
+ */
+static uint64_t units_ahead(const struct fetcher *fetcher, const struct remote_dataset *dataset)
+{
+	uint64_t sample = dataset->bytes / dataset->samples + 1;
+	uint64_t units = fetcher->passing / sample;
+
+	if (dataset->room >= dataset->bytes || units > FILLING_AHEAD)
+		return FILLING_AHEAD;
+	return units < UNITS_AHEAD_MIN ? UNITS_AHEAD_MIN : units;
+}
+
 /* Whether the cache has room for more samples of the dataset, or they may pass through. */
 static bool has_room(const struct fetcher *fetcher, const struct remote_dataset *dataset)
 {
@@ -353,12 +368,12 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 {
 	struct remote_dataset *dataset = feed->dataset;
 	struct batch batch = {.fetcher = fetcher, .dataset = dataset};
-	const uint64_t target = under_way_target(fetcher);
+	const uint64_t target = under_way_target(fetcher), ahead = units_ahead(fetcher, dataset);
 	uint64_t sample, bytes = 0;
 
 	for (unsigned i = 0; i < UNITS_AT_ONCE; i++) {
 		if (fetcher->under_way + bytes >= target || !has_room(fetcher, dataset) ||
-		    feed_next_unit(feed, &sample))
+		    feed->cursor >= feed->done + ahead || feed_next_unit(feed, &sample))
 			break;
 		if (!sample)
 			continue;

@@ -10,6 +10,7 @@ import http.server
 import re
 import socket
 import struct
+import sys
 import threading
 import time
 import urllib.parse
@@ -22,6 +23,14 @@ class Fault:
 
     def __init__(self, act, method="GET", part="", times=1):
         self.act, self.method, self.part, self.times = act, method, part, times
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, address):
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # clients hang up
+            super().handle_error(request, address)
 
 
 class Store:
@@ -41,8 +50,7 @@ class Store:
             pass
 
         Handler.store = store
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
