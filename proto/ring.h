@@ -135,7 +135,8 @@ struct ring_section {
 	uint8_t dims;    /* without the batch's own; of a ragged section, without the rows' */
 	uint8_t views;   /* 1 */
 	uint32_t row;    /* bytes of a ragged row, else 0 */
-	uint64_t stride; /* bytes from sample to sample; 0 for pictures, whose size may change */
+	/* bytes from sample to sample; 0 for pictures, whose size may change, and for patches */
+	uint64_t stride;
 };
 _Static_assert(sizeof(struct ring_section) == 32, "version 2 has this size");
 
@@ -268,6 +269,11 @@ int ring_geometry_ragged(struct ring_geometry *geometry, uint8_t element, uint8_
  */
 int ring_geometry_pictures(struct ring_geometry *geometry, uint8_t element, uint8_t dims,
 			   uint64_t bytes);
+/*
+ * Version 2: makes the images ragged: of patches of `row` bytes, up to rows_max in a batch, which a
+ * sample has where its `start` says. Errors as for ring_geometry_ragged().
+ */
+int ring_geometry_patches(struct ring_geometry *geometry, uint32_t row, uint64_t rows_max);
 /* Bytes of an element; 1 for RING_OPAQUE, 0 if it is unknown. */
 uint32_t ring_element_size(uint32_t element);
 /* Offset of the rows in a ragged section. */

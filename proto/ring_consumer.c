@@ -207,7 +207,8 @@ static bool extent_is_sound(const struct ring_geometry *layout, uint32_t s,
 	const struct ring_section *section = &layout->sections[s];
 	uint64_t size;
 	if (section->kind == RING_RAGGED)
-		return shape_size(section, extent, &size) && size == section->row &&
+		return (s != RING_IMAGES || extent->layout == 0) &&
+		       shape_size(section, extent, &size) && size == section->row &&
 		       extent->bytes >= ring_ragged_offset(layout->batch_size_max) &&
 		       extent->bytes <= section->room;
 	return dense_is_sound(section, extent, count) &&

@@ -171,6 +171,20 @@ int ring_geometry_ragged(struct ring_geometry *geometry, uint8_t element, uint8_
 	return 0;
 }
 
+int ring_geometry_patches(struct ring_geometry *geometry, uint32_t row, uint64_t rows_max)
+{
+	struct ring_section *images = &geometry->sections[RING_IMAGES];
+	uint64_t room;
+	if (row == 0 || row % ring_element_size(images->element) != 0 || rows_max > UINT32_MAX ||
+	    __builtin_mul_overflow(rows_max, (uint64_t)row, &room))
+		return -EINVAL;
+	images->kind = RING_RAGGED;
+	images->dims = 1;
+	images->row = row;
+	images->room = room + ring_ragged_offset(geometry->batch_size_max);
+	return 0;
+}
+
 static bool within_limits(const struct ring_geometry *layout)
 {
 	if (layout->slots < 1 || layout->slots > RING_SLOTS_MAX || layout->batch_size_max < 1 ||
@@ -347,16 +361,22 @@ static bool sections_are_apart(const struct ring_geometry *layout)
 	return true;
 }
 
+/* Returns true if images are delivered as patches: ring_geometry_patches(). */
+static bool is_patches(const struct ring_section *images)
+{
+	return images->kind == RING_RAGGED && images->dims == 1 && images->stride == 0;
+}
+
 /* Returns true if the sections that every ring has are those. */
 static bool first_sections_are_sound(const struct ring_section *sections)
 {
 	static const struct ring_section expected[] = {
-		[RING_IMAGES] = {.kind = RING_DENSE, .dims = 3},
+		[RING_IMAGES] = {.kind = RING_DENSE, .dims = 3}, /* or patches */
 		[RING_LABELS] = {.element = RING_I32, .kind = RING_DENSE, .stride = 4},
 		[RING_SAMPLES] = {.element = RING_U64, .kind = RING_DENSE, .stride = 8},
 		[RING_FLAGS] = {.element = RING_U8, .kind = RING_DENSE, .stride = 1},
 	};
-	for (uint32_t i = 0; i < RING_FIRST_FIELD; i++)
+	for (uint32_t i = is_patches(&sections[RING_IMAGES]) ? 1 : 0; i < RING_FIRST_FIELD; i++)
 		if (sections[i].kind != expected[i].kind || sections[i].dims != expected[i].dims ||
 		    sections[i].stride != expected[i].stride ||
 		    (i != RING_IMAGES && sections[i].element != expected[i].element))

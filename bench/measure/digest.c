@@ -62,7 +62,9 @@ static void digest_add(struct digest *digest, const struct feed_batch *batch)
 				 batch->element, batch->layout, batch->last};
 
 	XXH3_128bits_update(digest->state, head, sizeof(head));
-	XXH3_128bits_update(digest->state, batch->images, batch->image_bytes);
+	/* Between patches is what was there before. */
+	if (batch->layout != FEED_PATCHES)
+		XXH3_128bits_update(digest->state, batch->images, batch->image_bytes);
 	XXH3_128bits_update(digest->state, batch->labels, batch->count * sizeof(*batch->labels));
 	XXH3_128bits_update(digest->state, batch->samples, batch->count * sizeof(*batch->samples));
 	XXH3_128bits_update(digest->state, batch->flags, batch->count * sizeof(*batch->flags));
@@ -123,14 +125,15 @@ static int digest_add_targets(struct digest *digest, const struct feed_batch *ba
 	return r;
 }
 
-/* Adds the images of views other than the first, the requested values, and targets. */
+/* Adds patches, the images of views other than the first, the requested values, and targets. */
 static int digest_add_values(struct digest *digest, const struct feed_batch *batch)
 {
 	struct feed_section images = {.size = sizeof(images)};
 	int r = 0;
 
 	if (feed_section(digest->feed, NULL, 0, &images) == 0)
-		r = digest_add_views(digest, batch, images.name, 1);
+		r = digest_add_views(digest, batch, images.name,
+				     batch->layout == FEED_PATCHES ? 0 : 1);
 	for (uint32_t i = 0; i < digest->settings->value_count && r >= 0; i++) {
 		r = digest_add_views(digest, batch, digest->settings->values[i], 0);
 		if (r == 0)

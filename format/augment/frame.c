@@ -5,6 +5,7 @@
 #include "format/augment/apply/stage.h"
 #include "format/augment/apply/widen.h"
 #include "format/augment/frame_raster.h"
+#include "format/augment/grammar/patches.h"
 #include "format/base/system/ticks.h"
 
 #include <errno.h>
@@ -81,7 +82,7 @@ static int frame_geometry(const struct pipeline *pipeline, const struct pipeline
 			  struct geometry *geometry, struct packimg_error *error)
 {
 	struct pipeline_error reason;
-	const struct pipeline_shape shape = scratch_shape(scratch, pipeline, epoch);
+	const struct pipeline_shape shape = scratch_shape(scratch, pipeline, sample, epoch);
 	const struct geometry_subject subject = {.boxes = &scratch->boxes,
 						 .shared_seed = scratch->shared_seed,
 						 .bucket = scratch->bucket,

@@ -2,8 +2,9 @@
 #include "format/augment/apply/defer.h"
 #include "format/augment/apply/geometry.h"
 #include "format/augment/apply/stage.h"
-#include "format/augment/grammar/transforms.h"
+#include "format/augment/grammar/patches.h"
 #include "format/augment/kernels/effects.h"
+#include "format/augment/kernels/patches.h"
 #include "format/base/system/ticks.h"
 
 #include <errno.h>
@@ -58,13 +59,23 @@ void pipeline_scratch_window(struct pipeline_scratch *scratch, struct pipeline_w
 	scratch->window = window;
 }
 
+/* Returns the size that differs between finished samples: of the bucket, or of all patches. */
+static struct pipeline_size own_size(const struct pipeline *pipeline,
+				     const struct packimg_sample *sample,
+				     struct pipeline_size bucket)
+{
+	return pipeline_patch_step(pipeline) ? patches_size(pipeline, sample->width, sample->height)
+					     : bucket;
+}
+
 struct pipeline_shape scratch_shape(const struct pipeline_scratch *scratch,
-				    const struct pipeline *pipeline, uint64_t epoch)
+				    const struct pipeline *pipeline,
+				    const struct packimg_sample *sample, uint64_t epoch)
 {
 	const struct pipeline_window *window = &scratch->window;
 	struct pipeline_shape shape;
 
-	pipeline_shape_in(pipeline, epoch, scratch->bucket, &shape);
+	pipeline_shape_in(pipeline, epoch, own_size(pipeline, sample, scratch->bucket), &shape);
 	if (window->width > 0 && shape.width > 0) {
 		size_t pixel = shape.sample_size / ((size_t)shape.width * shape.height);
 
@@ -85,6 +96,7 @@ void pipeline_scratch_free(struct pipeline_scratch *scratch)
 	effects_free(scratch->effects);
 	free(scratch->between[0].data);
 	free(scratch->between[1].data);
+	free(scratch->picture.data);
 	canvas_rows_deinit(&scratch->rows);
 	raster_resampler_deinit(&scratch->resampler);
 	free(scratch);
@@ -232,6 +244,7 @@ static int apply_geometry(const struct pipeline *pipeline, struct pipeline_scrat
 
 	converter_init(&converter, scratch->isa, shape, normalize ? pipeline->mean : none,
 		       normalize ? pipeline->std : one, output);
+	converter.read_again = pipeline_patch_step(pipeline) != NULL;
 	if (kept) {
 		effects_to_converter(scratch, shape, &converter);
 		converter_finish(&converter);
@@ -253,12 +266,46 @@ static int apply_geometry(const struct pipeline *pipeline, struct pipeline_scrat
 	return r;
 }
 
+/* Makes the finished picture of a sample. */
+static int make_picture(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+			const struct packimg_sample *sample, const struct geometry *geometry,
+			const struct pipeline_shape *shape, void *output,
+			struct packimg_error *error)
+{
+	int r = apply_geometry(pipeline, scratch, sample, geometry, shape, output, error);
+
+	for (unsigned i = 0; r == 0 && i < geometry->erasure_count; i++)
+		erase_sample(&geometry->erasures[i], shape, output);
+	return r;
+}
+
+/* Makes the finished picture, and divides it into patches. */
+static int make_patches(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
+			const struct packimg_sample *sample, const struct geometry *geometry,
+			const struct pipeline_shape *shape, void *output,
+			struct packimg_error *error)
+{
+	int r = block_reserve(&scratch->picture, shape->sample_size);
+
+	if (r < 0)
+		return sample_explain(error, r, sample, "has no memory for its patches");
+	r = make_picture(pipeline, scratch, sample, geometry, shape, scratch->picture.data, error);
+	if (r < 0)
+		return r;
+	uint64_t start = ticks_now();
+
+	patches_cut(shape, pipeline_patch_step(pipeline)->patches.size, scratch->picture.data,
+		    output);
+	scratch->times.store += ticks_since(start);
+	return 0;
+}
+
 static int pipeline_make(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
 			 const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
 			 void *output, struct packimg_error *error)
 {
 	struct pipeline_error reason;
-	const struct pipeline_shape shape = scratch_shape(scratch, pipeline, epoch);
+	const struct pipeline_shape shape = scratch_shape(scratch, pipeline, sample, epoch);
 	const struct geometry_subject subject = {.boxes = &scratch->boxes,
 						 .value = scratch->value,
 						 .shared_seed = scratch->shared_seed,
@@ -275,10 +322,8 @@ static int pipeline_make(const struct pipeline *pipeline, struct pipeline_scratc
 		return sample_explain(error, r, sample, "%s", reason.text);
 	if (pipeline->defers)
 		defer_take(&geometry, &scratch->deferred);
-	r = apply_geometry(pipeline, scratch, sample, &geometry, &shape, output, error);
-	for (unsigned i = 0; r == 0 && i < geometry.erasure_count; i++)
-		erase_sample(&geometry.erasures[i], &shape, output);
-	return r;
+	return (pipeline_patch_step(pipeline) ? make_patches : make_picture)(
+		pipeline, scratch, sample, &geometry, &shape, output, error);
 }
 
 int pipeline_apply(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
@@ -323,7 +368,7 @@ static bool ahead_part(const struct pipeline *pipeline, const struct packimg_sam
 	struct pipeline_shape shape;
 	struct geometry geometry;
 
-	pipeline_shape_in(pipeline, epoch, subject->bucket, &shape);
+	pipeline_shape_in(pipeline, epoch, own_size(pipeline, sample, subject->bucket), &shape);
 	return check_sample(pipeline, sample, &shape, NULL) == 0 &&
 	       geometry_make(pipeline, sample->width, sample->height, seed, epoch, sample->index,
 			     subject, &geometry, &reason) == 0 &&

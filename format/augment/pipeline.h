@@ -149,6 +149,11 @@ struct pipeline_window {
 	uint32_t x, y, width, height;
 };
 
+/* Patches of an image: patch_resize. */
+struct pipeline_grid {
+	uint32_t rows, columns;
+};
+
 struct deferred;
 struct pipeline;
 
@@ -159,10 +164,11 @@ struct pipeline;
  */
 int pipeline_parse(const char *text, struct pipeline **ret_pipeline, struct pipeline_error *error);
 /*
- * Like pipeline_parse(), which refuses views, mosaic and steps for several finished samples: for
- * callers that make a sample of each of pipeline_view(), join samples if pipeline_joins()
- * (mosaic.h), and do what pipeline_paste() and pipeline_batch() say. Functions that make a sample,
- * or say what it is like, take the pipeline of a view; the others act on all views.
+ * Like pipeline_parse(), which refuses views, mosaic, patches and steps for several finished
+ * samples: for callers that make a sample of each of pipeline_view(), join samples if
+ * pipeline_joins() (mosaic.h), and do what pipeline_paste() and pipeline_batch() say. Functions
+ * that make a sample, or say what it is like, take the pipeline of a view; the others act on all
+ * views.
  */
 int pipeline_parse_views(const char *text, struct pipeline **ret_pipeline,
 			 struct pipeline_error *error);
@@ -214,6 +220,17 @@ int pipeline_fix_buckets(struct pipeline *pipeline, const struct pipeline_size *
 			 unsigned count, struct pipeline_error *error);
 /* Returns true if the pipeline, or a view of it, has bucket_resize. */
 bool pipeline_takes_buckets(const struct pipeline *pipeline);
+/*
+ * Returns the most patches of an image; 0 for a pipeline without patch_resize. With it a finished
+ * sample is its patches, row by row of the image, and a patch is its pixels, row by row.
+ */
+uint32_t pipeline_patches_max(const struct pipeline *pipeline);
+/*
+ * Returns the patches of the image of a sample of that size, which depend on nothing else; of 0 x 0
+ * pixels, or without patch_resize, none.
+ */
+struct pipeline_grid pipeline_patch_grid(const struct pipeline *pipeline, uint32_t width,
+					 uint32_t height);
 /* Returns true if normalize(dataset) still needs the dataset's statistics. */
 int pipeline_needs_statistics(const struct pipeline *pipeline);
 /*
@@ -227,7 +244,7 @@ int pipeline_fix_statistics(struct pipeline *pipeline, const double mean[3], con
  * a random_crop, then flips, then changes of pixels, all from rows marked DEFERS. Deferring starts
  * only where all samples have the same size. pipeline_shape() then returns shapes without the
  * deferred transforms. Call it once, after the size is fixed. Returns -EINVAL unless samples are
- * interleaved bytes, for views, and for steps for batches.
+ * interleaved bytes, for views, patches, and steps for batches.
  */
 int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error);
 /*
@@ -237,9 +254,9 @@ int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error);
 uint32_t pipeline_deferred_max(const struct pipeline *pipeline);
 /*
  * pipeline_shape() returns the shape of a sample in an epoch, or zeros while the size is unknown;
- * of a pipeline with buckets, in the largest one. pipeline_shape_in() returns that in a bucket, 0 x
- * 0 for the largest. pipeline_sample_size_max() returns the largest sample_size of all epochs and
- * buckets.
+ * of a pipeline with buckets, in the largest one; with patches, of one patch. pipeline_shape_in()
+ * returns that in a bucket, 0 x 0 for the largest. pipeline_sample_size_max() returns the largest
+ * sample_size of all epochs and buckets.
  */
 void pipeline_shape(const struct pipeline *pipeline, uint64_t epoch,
 		    struct pipeline_shape *ret_shape);
@@ -287,9 +304,10 @@ void pipeline_scratch_window(struct pipeline_scratch *scratch, struct pipeline_w
 
 /*
  * Makes one finished sample: decodes the region that the pipeline needs, resizes, flips and casts
- * it, and writes sample_size bytes to `output`. Rows of output need no alignment. Allocates no
- * memory while samples are no larger than earlier ones. Returns the errors of packimg_decode(), and
- * -EINVAL if the sample's size differs from the fixed size; `output` is then undefined.
+ * it, and writes sample_size bytes to `output`; with patches, as many for each of them. Rows of
+ * output need no alignment. Allocates no memory while samples are no larger than earlier ones.
+ * Returns the errors of packimg_decode(), and -EINVAL if the sample's size differs from the fixed
+ * size; `output` is then undefined.
  */
 int pipeline_apply(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
 		   const struct packimg_sample *sample, uint64_t seed, uint64_t epoch, void *output,

@@ -43,6 +43,12 @@ static uint64_t images_room(const struct order *order, const struct pipeline *pi
 	return most;
 }
 
+/* Returns how many patches a batch has room for. */
+static uint64_t patches_room(const struct batcher_options *options, const struct pipeline *pipeline)
+{
+	return (uint64_t)pipeline_patches_max(pipeline) * options->order.batch_size;
+}
+
 int batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry)
 {
 	struct value_images images[PIPELINE_VIEWS_MAX];
@@ -52,6 +58,11 @@ int batcher_geometry(const struct batcher_options *options, struct ring_geometry
 		pipeline_shape(pipeline, options->epoch, &shape);
 		images[i].element = (uint8_t)shape.element;
 		images[i].bytes = images_room(&options->order, pipeline, options->epoch);
+		images[i].patch = 0;
+		if (pipeline_patches_max(pipeline) > 0) {
+			images[i].patch = (uint32_t)shape.sample_size;
+			images[i].patches = patches_room(options, pipeline);
+		}
 		images[i].pixels =
 			images[i].bytes / (shape.channels * ring_element_size(shape.element));
 	}
@@ -80,6 +91,19 @@ static struct order_walk walk_of(const struct batcher *batcher)
 				   .epoch = options->epoch,
 				   .batch = options->batch,
 				   .epoch_end = options->epoch_end};
+}
+
+/* Allocates what tells where the patches of a batch's samples are. */
+static int new_starts(struct batcher *batcher)
+{
+	const struct batcher_options *options = &batcher->options;
+	size_t each = (size_t)options->order.batch_size + 1;
+	if (pipeline_patches_max(options->pipeline) == 0)
+		return 0;
+	batcher->starts = calloc(options->slots, each * sizeof(*batcher->starts));
+	for (uint32_t slot = 0; batcher->starts && slot < options->slots; slot++)
+		batcher->work[slot].starts = batcher->starts + slot * each;
+	return batcher->starts ? 0 : -ENOMEM;
 }
 
 static int start_io(struct batcher *batcher)
@@ -155,6 +179,7 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 	if (r == 0 &&
 	    (!batcher->work || !batcher->counters || (options->wanted && !batcher->wants)))
 		r = -ENOMEM;
+	r = r ?: new_starts(batcher);
 	if (r == 0)
 		r = start_io(batcher);
 	if (r == 0 && batcher->filling) {
@@ -182,6 +207,7 @@ void batcher_free(struct batcher *batcher)
 	pipeline_free(batcher->options.pipeline);
 	pthread_mutex_destroy(&batcher->mutex);
 	free(batcher->work);
+	free(batcher->starts);
 	free(batcher->counters);
 	free(batcher);
 }
@@ -218,6 +244,14 @@ static void set_samples(struct batcher *batcher, uint64_t ordinal, struct batche
 	order_slice_init(&work->slice, &batcher->options.order, work->epoch, work->batch);
 }
 
+/* Called under the mutex. Sets where the patches of the samples will be. */
+static void set_starts(const struct batcher *batcher, struct batcher_work *work)
+{
+	uint32_t most = pipeline_patches_max(batcher->options.pipeline);
+	for (uint32_t i = 0; work->starts && i < work->slice.count; i++)
+		work->starts[i + 1] = work->starts[i] + most;
+}
+
 /* Called under the mutex. Starts the next batch in the slot that ring_begin() returned last. */
 static void begin_in(struct batcher *batcher, struct ring_slot *slot)
 {
@@ -225,6 +259,7 @@ static void begin_in(struct batcher *batcher, struct ring_slot *slot)
 	struct batcher_work *work = &batcher->work[ordinal % batcher->options.slots];
 	const struct ring_section *sections = batcher->ring.layout.sections;
 	set_samples(batcher, ordinal, work);
+	set_starts(batcher, work);
 	const struct value_table *values = &batcher->options.values;
 	const struct bucket_size *bucket = work->slice.bucket;
 	work->bucket = bucket ? (struct pipeline_size){bucket->width, bucket->height}
@@ -413,7 +448,8 @@ static void fill_slot(const struct batcher *batcher, struct batcher_work *work)
 	if (batcher->ring.layout.version == RING_VERSION_2) {
 		struct ring_slot_2 *header = (struct ring_slot_2 *)slot;
 		values_extents(&batcher->options.values, &batcher->ring.layout, work->shapes,
-			       work->slice.count, work->count, header->extents);
+			       work->slice.count, work->count,
+			       work->starts ? work->starts[work->slice.count] : 0, header->extents);
 	} else {
 		slot->height = work->shapes[0].height;
 		slot->width = work->shapes[0].width;

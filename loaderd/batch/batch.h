@@ -125,7 +125,12 @@ struct batcher_work {
 	struct pipeline_size bucket; /* of the samples; 0 x 0 without buckets */
 	struct pipeline_shape shapes[PIPELINE_VIEWS_MAX]; /* of the views' finished images */
 	struct ring_slot *slot;
-	uint8_t *flags;         /* of the slot's section */
+	uint8_t *flags; /* of the slot's section */
+	/*
+	 * [batch_size + 1] if the pipeline makes patches, else NULL: how many patches the batch has
+	 * room for before each sample. Owned by the batcher.
+	 */
+	uint32_t *starts;
 	struct mix_blend blend; /* if the pipeline mixes: of each sample with its neighbour */
 	float weight;           /* of a blended sample's own label */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint32_t done; /* units finished */
@@ -169,6 +174,7 @@ struct batcher {
 	const char *drain_reason;
 	uint64_t blocked_since_ns;         /* 0 if not blocked */
 	uint64_t blocked_ns;               /* total of completed waits */
+	uint32_t *starts;                  /* of all work, if the pipeline makes patches */
 	struct batcher_work *work;         /* [slots]; batch n is at (n - 1) % slots */
 	struct batcher_counters *counters; /* [thread_indices] */
 };

@@ -8,6 +8,7 @@ static const struct {
 } derived[] = {
 	{"__original_size__", VALUE_ORIGINAL_SIZE},
 	{"__crop_top_left__", VALUE_CROP_TOP_LEFT},
+	{"__grid__", VALUE_GRID},
 };
 
 bool derived_value_find(const char *name, struct value *ret_value)
@@ -37,6 +38,12 @@ int derived_value_put(const struct value *value, const struct value_origin *orig
 {
 	int32_t pair[2] = {(int32_t)origin->sample->height, (int32_t)origin->sample->width};
 	int r = 0;
+	if (value->source == VALUE_GRID) {
+		struct pipeline_grid grid = pipeline_patch_grid(
+			origin->pipeline, origin->sample->width, origin->sample->height);
+		pair[0] = (int32_t)grid.rows;
+		pair[1] = (int32_t)grid.columns;
+	}
 	if (value->source == VALUE_CROP_TOP_LEFT)
 		r = pipeline_crop_top_left(origin->pipeline, origin->scratch, origin->sample,
 					   origin->seed, origin->epoch, pair, error);

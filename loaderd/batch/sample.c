@@ -186,6 +186,10 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 	};
 	const struct value_table *values = &batcher->options.values;
 	uint8_t flags = 0;
+	if (work->starts) {
+		origin.patch_first = work->starts[i];
+		origin.patch_room = work->starts[i + 1] - work->starts[i];
+	}
 	pipeline_scratch_shared_seed(thread->scratch, shared_seed(batcher, copy));
 	pipeline_scratch_bucket(thread->scratch, work->bucket);
 	share_decode(batcher, thread, work, &sample, copy, times);

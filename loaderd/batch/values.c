@@ -83,6 +83,11 @@ int values_geometry(const struct value_table *values, uint32_t slots, uint32_t b
 	ring_geometry_init(&geometry, slots, batch_size, images[0].bytes);
 	if (values->version == RING_VERSION_2)
 		ring_geometry_upgrade(&geometry, images[0].element);
+	if (images[0].patch > 0) {
+		int r = ring_geometry_patches(&geometry, images[0].patch, images[0].patches);
+		if (r < 0)
+			return r;
+	}
 	for (uint32_t i = RING_FIRST_FIELD; i < values->count; i++) {
 		int r = add_section(&values->values[i], images, &geometry);
 		if (r < 0)
@@ -127,7 +132,7 @@ static struct ring_extent picture_extent(const struct value *value,
 
 void values_extents(const struct value_table *values, const struct ring_geometry *layout,
 		    const struct pipeline_shape *images, uint32_t samples, uint32_t count,
-		    struct ring_extent *ret_extents)
+		    uint32_t patches, struct ring_extent *ret_extents)
 {
 	for (uint32_t i = 0; i < values->count; i++) {
 		const struct value *value = &values->values[i];
@@ -136,6 +141,12 @@ void values_extents(const struct value_table *values, const struct ring_geometry
 		if (section->kind == RING_RAGGED)
 			extent.bytes = ring_ragged_offset(layout->batch_size_max) +
 				       samples * section->stride;
+		if (section->kind == RING_RAGGED && value->source == VALUE_IMAGE) {
+			extent.bytes += (uint64_t)patches * section->row;
+			extent.shape[0] = section->row / ring_element_size(section->element);
+			ret_extents[i] = extent;
+			continue;
+		}
 		memcpy(extent.shape, value->shape, sizeof(extent.shape));
 		ret_extents[i] = section->stride == 0 && section->kind == RING_DENSE
 					 ? picture_extent(value, &images[value->view], count)
@@ -646,6 +657,39 @@ static int put_image(const struct value *value, const struct value_origin *origi
 			      origin->epoch, cell, origin->times, error);
 }
 
+/*
+ * Makes the patches of an image, in the room that its batch has for them: as many as its size makes
+ * that the file lists, which need not be that of its record.
+ */
+static int put_patches(const struct value *value, const struct value_origin *origin,
+		       const struct value_target *target, uint8_t *section,
+		       struct packimg_error *error)
+{
+	const struct packimg_sample *sample = origin->sample;
+	const uint32_t batch_size = target->layout->batch_size_max;
+	struct pipeline_grid grid =
+		pipeline_patch_grid(origin->pipeline, sample->width, sample->height);
+	uint32_t *index = (uint32_t *)section, patches = grid.rows * grid.columns;
+	if (patches > origin->patch_room) {
+		snprintf(error->text, sizeof(error->text),
+			 "sample %llu: its image of %u x %u pixels makes %u patches, but the size "
+			 "that the file lists for it makes %u; run packimg verify",
+			 (unsigned long long)dataset_number(origin->dataset, sample->index),
+			 sample->width, sample->height, patches, origin->patch_room);
+		return -EBADMSG;
+	}
+	int r = put_image(value, origin,
+			  section + ring_ragged_offset(batch_size) +
+				  (uint64_t)origin->patch_first *
+					  target->layout->sections[RING_IMAGES].row,
+			  error);
+	if (r < 0)
+		return r;
+	index[target->i] = origin->patch_first;
+	index[batch_size + target->i] = patches;
+	return 0;
+}
+
 /* Makes value v. Adds to *flags. Sets *ret_rows if its rows belong to boxes, or join. */
 static int put_value(const struct value_table *values, uint32_t v,
 		     const struct value_origin *origin, const struct value_target *target,
@@ -660,6 +704,8 @@ static int put_value(const struct value_table *values, uint32_t v,
 	switch (value->source) {
 	case VALUE_IMAGE:
 	case VALUE_PICTURE:
+		if (place->kind == RING_RAGGED)
+			return put_patches(value, origin, target, section, error);
 		cell = section + target->i * values_picture_size(value, origin->shape);
 		if (origin->join)
 			return finish_joined(value, v, origin, cell, error);
@@ -678,6 +724,7 @@ static int put_value(const struct value_table *values, uint32_t v,
 		return 0; /* the caller writes them */
 	case VALUE_ORIGINAL_SIZE:
 	case VALUE_CROP_TOP_LEFT:
+	case VALUE_GRID:
 		return derived_value_put(value, origin, cell, error);
 	default:
 		break;

@@ -28,6 +28,7 @@ enum value_source {
 	/* derived_values.h: */
 	VALUE_ORIGINAL_SIZE, /* height and width of the stored image, upright */
 	VALUE_CROP_TOP_LEFT, /* pipeline_crop_top_left() */
+	VALUE_GRID,          /* rows and columns of a sample's patches */
 	VALUE_TARGET, /* of dense targets a weight of each class, else two labels: mixing.h */
 	VALUE_SHARE,  /* the weight of the first of two labels */
 };
@@ -137,8 +138,10 @@ struct value_origin {
 	uint32_t view;                      /* which is made: its number in value_table.views */
 	const struct pipeline *pipeline;    /* of the view */
 	const struct pipeline_shape *shape; /* of the view's finished images */
-	uint64_t seed, epoch;               /* those of pipeline_apply() */
-	struct pipeline_scratch *scratch;   /* scratch that made the sample's pixels */
+	/* Of a pipeline that makes patches: where the sample's are in its batch, and their room. */
+	uint32_t patch_first, patch_room;
+	uint64_t seed, epoch;             /* those of pipeline_apply() */
+	struct pipeline_scratch *scratch; /* scratch that made the sample's pixels */
 	struct pipeline_times *times;
 	/* the thread's buffers, for unmapped datasets: of a field's value, and of a further image
 	 */
@@ -161,6 +164,9 @@ struct value_images {
 	uint8_t element; /* enum ring_element */
 	uint64_t bytes;  /* of one batch's images, at most */
 	uint64_t pixels; /* of one batch's images, at most */
+	/* of a pipeline that makes patches: bytes of one, and their number in a batch, at most */
+	uint32_t patch;
+	uint64_t patches;
 };
 /*
  * Sets ret_images, at most SCHEMA_IMAGES_MAX, to the further images that are delivered, each once.
@@ -177,11 +183,11 @@ int values_geometry(const struct value_table *values, uint32_t slots, uint32_t b
 size_t values_picture_size(const struct value *value, const struct pipeline_shape *shape);
 /*
  * Fills in the extents of a batch, version 2. images: [view_count], the finished images. samples:
- * samples written, including skipped ones; count: without them.
+ * samples written, including skipped ones; count: without them. patches: room of the samples'.
  */
 void values_extents(const struct value_table *values, const struct ring_geometry *layout,
 		    const struct pipeline_shape *images, uint32_t samples, uint32_t count,
-		    struct ring_extent *ret_extents);
+		    uint32_t patches, struct ring_extent *ret_extents);
 /*
  * Makes what a view has of a sample at index i of a slot: its image, the values in its frame, and
  * with view 0 those that belong to no view. What is in the frame of an image follows it through the

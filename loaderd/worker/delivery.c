@@ -513,6 +513,35 @@ static int check_views(const Loaderd__OpenFeed *request, const struct value_tabl
 	return 0;
 }
 
+/* Patches are a form of their own, in which masks and other images cannot follow. */
+static int check_patches(const Loaderd__OpenFeed *request, const struct batcher_options *options,
+			 struct refusal *refusal)
+{
+	const struct value_table *values = &options->values;
+	bool patches = pipeline_patches_max(options->pipeline) > 0;
+	if (patches && (request->version == PROTO_VERSION_OLDEST || !request->patches))
+		return refuse_request(refusal, EINVAL, "pipeline",
+				      "the pipeline makes patches, and this program takes whole "
+				      "images: leave patch_resize out, or update the client "
+				      "library");
+	for (uint32_t v = 0; v < values->count; v++) {
+		const struct value *value = &values->values[v];
+		if (patches && value->source == VALUE_PICTURE)
+			return refuse_request(refusal, EINVAL, "values",
+					      "value \"%.200s\": masks, rasters and further images "
+					      "are whole pictures, and patch_resize divides the "
+					      "image into patches; leave one of them out",
+					      value->name);
+		if (!patches && value->source == VALUE_GRID)
+			return refuse_request(
+				refusal, EINVAL, "values",
+				"value \"%.200s\": the pipeline makes no patches; add "
+				"patch_resize, or leave the value out",
+				value->name);
+	}
+	return 0;
+}
+
 int delivery_choose(const Loaderd__OpenFeed *request, const struct config *config,
 		    struct batcher_options *options, struct refusal *refusal)
 {
@@ -529,6 +558,7 @@ int delivery_choose(const Loaderd__OpenFeed *request, const struct config *confi
 		       : delivery_choose_fields(request, config, options, values, refusal);
 	r = r ?: targets_choose(request, config, options, refusal);
 	r = r ?: mosaics_choose(options, refusal);
+	r = r ?: check_patches(request, options, refusal);
 	r = r ?: check_view_names(schema, values, refusal);
 	for (uint32_t i = 0; r == 0 && i < values->view_count; i++) {
 		const struct pipeline *pipeline = values->views[i].made.pipeline;

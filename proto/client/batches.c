@@ -45,21 +45,28 @@ static uint64_t image_bytes(const struct ring_geometry *layout, const struct rin
 
 /*
  * Puts the images' shape into the copy of a slot's header of version 2, where version 1 has it.
- * Returns false if an extent of the slot is not sound.
+ * Of patches it sets *ret_bytes, which others leave at 0. Returns false if an extent of the slot is
+ * not sound.
  */
 static bool read_extents(struct feed *feed, const struct ring_slot *published,
-			 struct ring_slot *slot)
+			 struct ring_slot *slot, uint64_t *ret_bytes)
 {
 	const struct ring_extent *extents = ring_check_extents(&feed->ring, published, slot->count);
 	if (!extents)
 		return false;
+	slot->element = feed->ring.layout.sections[RING_IMAGES].element;
+	if (feed->ring.layout.sections[RING_IMAGES].kind == RING_RAGGED) {
+		slot->height = slot->width = slot->channels = 0;
+		slot->layout = FEED_PATCHES;
+		*ret_bytes = extents[RING_IMAGES].bytes;
+		return true;
+	}
 	const uint32_t *shape = extents[RING_IMAGES].shape;
 	bool interleaved = extents[RING_IMAGES].layout == RING_NHWC;
 	slot->height = shape[interleaved ? 0 : 1];
 	slot->width = shape[interleaved ? 1 : 2];
 	slot->channels = shape[interleaved ? 2 : 0];
 	slot->layout = extents[RING_IMAGES].layout;
-	slot->element = feed->ring.layout.sections[RING_IMAGES].element;
 	return true;
 }
 
@@ -121,9 +128,11 @@ static int hand_out_batch(struct feed *feed, const struct ring_slot *published,
 	const struct ring_section *sections = layout->sections;
 	struct ring_slot slot;
 	ring_copy_slot(published, &slot);
-	if (layout->version == RING_VERSION_2 && !read_extents(feed, published, &slot))
+	uint64_t bytes = 0;
+	if (layout->version == RING_VERSION_2 && !read_extents(feed, published, &slot, &bytes))
 		return refuse_batch(feed);
-	uint64_t bytes = image_bytes(layout, &slot);
+	if (bytes == 0)
+		bytes = image_bytes(layout, &slot);
 	if (feed->ring.broken || bytes == 0 || !is_next(feed, &slot))
 		return refuse_batch(feed);
 	const char *base = ring_show(&feed->ring, published);

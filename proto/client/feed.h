@@ -81,7 +81,11 @@ enum feed_role {
 enum feed_kind { FEED_DENSE = 1, FEED_RAGGED = 2 };
 enum feed_reconnect { FEED_RECONNECT = 0, FEED_RECONNECT_NEVER = 1 };
 #define FEED_RECONNECT_FOREVER UINT32_MAX /* value for reconnect_timeout_ms */
-enum feed_layout { FEED_NHWC = 1, FEED_NCHW = 2 };
+/*
+ * FEED_PATCHES: images have any number of patches, which feed_section() describes: section 0 is
+ * FEED_RAGGED, and a row is a patch.
+ */
+enum feed_layout { FEED_NHWC = 1, FEED_NCHW = 2, FEED_PATCHES = 3 };
 enum feed_field_type {
 	FEED_INT64 = 1,
 	FEED_FLOAT64 = 2,
@@ -358,7 +362,7 @@ struct feed_batch {
 	uint32_t last;    /* 1 if this is the rank's last batch of the epoch */
 	/*
 	 * [count][height][width][channels], or [count][channels][height][width], dense, 64-byte
-	 * aligned
+	 * aligned; of patches, what feed_section() describes: height, width and channels are 0
 	 */
 	const void *images;
 	size_t image_bytes;      /* bytes of all the batch's images */

@@ -144,6 +144,7 @@ static int subscribe_as(struct feed *feed, const struct feed_options *options, u
 	open.progress = true;
 	open.targets = true;
 	open.filling = filling_of(feed, options) ? 1 : 0;
+	open.patches = true;
 	open.name = (char *)(options->name ? options->name : "");
 	open.writable = options->writable == FEED_WRITABLE;
 	if (feed->order)

@@ -13,11 +13,45 @@ static void slot_dealloc(PyObject *self)
 	object_free(self);
 }
 
+/* The element of a section that has numbers. */
+static enum element element_of(const struct feed_section *section)
+{
+	static const enum element from_feed[] = {
+		[FEED_U8] = U8,   [FEED_F16] = F16, [FEED_BF16] = BF16, [FEED_F32] = F32,
+		[FEED_U16] = U16, [FEED_I16] = I16, [FEED_I32] = I32,   [FEED_I64] = I64,
+		[FEED_U64] = U64, [FEED_F64] = F64};
+	return from_feed[section->element];
+}
+
+/* An array of `count` values of the section's shape. */
+static PyObject *section_array(PyObject *self, const struct feed_section *section, size_t count)
+{
+	Py_ssize_t shape[1 + 4] = {(Py_ssize_t)count};
+	for (uint32_t d = 0; d < section->dims; d++)
+		shape[1 + d] = section->shape[d];
+	return array_new(self, section->data, element_of(section), 1 + (int)section->dims, shape);
+}
+
+/* All patches of a batch, also what is between those of two samples: [patches, elements]. */
+static PyObject *patches_at(PyObject *self, const void *images)
+{
+	struct slot *slot = (struct slot *)self;
+	struct feed_section section = {.size = sizeof(section)};
+	int r = feed_section(slot->stream->feed, &slot->batch, 0, &section);
+	if (r < 0)
+		return raise_error(r, feed_error(slot->stream->feed));
+	section.data = (const char *)images +
+		       ((const char *)section.data - (const char *)slot->batch.images);
+	return section_array(self, &section, section.bytes / section.row);
+}
+
 static PyObject *images_at(PyObject *self, const void *data)
 {
 	static const enum element from_feed[] = {
 		[FEED_U8] = U8, [FEED_F16] = F16, [FEED_BF16] = BF16, [FEED_F32] = F32};
 	const struct feed_batch *batch = &((struct slot *)self)->batch;
+	if (batch->layout == FEED_PATCHES)
+		return patches_at(self, data);
 	Py_ssize_t shape[4] = {batch->count, batch->height, batch->width, batch->channels};
 	if (batch->layout == FEED_NCHW) {
 		shape[1] = batch->channels;
@@ -124,25 +158,6 @@ static PyObject *slot_field(PyObject *self, PyObject *argument)
 	default:
 		return Py_BuildValue("(Ni)", records(&field, slot->batch.count), (int)field.type);
 	}
-}
-
-/* The element of a section that has numbers. */
-static enum element element_of(const struct feed_section *section)
-{
-	static const enum element from_feed[] = {
-		[FEED_U8] = U8,   [FEED_F16] = F16, [FEED_BF16] = BF16, [FEED_F32] = F32,
-		[FEED_U16] = U16, [FEED_I16] = I16, [FEED_I32] = I32,   [FEED_I64] = I64,
-		[FEED_U64] = U64, [FEED_F64] = F64};
-	return from_feed[section->element];
-}
-
-/* An array of `count` values of the section's shape. */
-static PyObject *section_array(PyObject *self, const struct feed_section *section, size_t count)
-{
-	Py_ssize_t shape[1 + 4] = {(Py_ssize_t)count};
-	for (uint32_t d = 0; d < section->dims; d++)
-		shape[1 + d] = section->shape[d];
-	return array_new(self, section->data, element_of(section), 1 + (int)section->dims, shape);
 }
 
 /* Bytes or text of each sample, as a list of copies. */

@@ -8,6 +8,7 @@
 #include "format/augment/apply/defer.h"
 #include "format/augment/apply/geometry.h"
 #include "format/augment/apply/raster_resampler.h"
+#include "format/augment/grammar/patches.h"
 #include "format/augment/kernels/effects.h"
 #include "format/base/system/cpu.h"
 #include "tests/fuzz/fuzz.h"
@@ -200,6 +201,8 @@ static void check_geometry(const struct pipeline *pipeline, uint32_t width, uint
 	const struct frame_boxes boxes = {
 		{SCHEMA_BOXES, SCHEMA_XYXY, width % 2, epoch % 2}, rows[0], BOXES, corners[0]};
 
+	if (pipeline_patch_step(pipeline))
+		bucket = patches_size(pipeline, width, height);
 	const struct geometry_subject subject = {
 		.boxes = &boxes, .value = pipeline->value_count ? 1 : 0, .bucket = bucket};
 

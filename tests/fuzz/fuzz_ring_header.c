@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /* Producers that provide a valid ack page and a valid header to start from, by version - 1. */
-static struct ring_producer producers[2];
+static struct ring_producer producers[3]; /* by version; the last has patches */
 static volatile uint8_t sink;
 
 static void touch(const char *slot, uint64_t offset, uint64_t size)
@@ -52,12 +52,14 @@ static void use_extents(struct ring_consumer *consumer, const struct ring_slot *
 		touch((const char *)slot, consumer->layout.sections[s].offset, extents[s].bytes);
 }
 
-static bool start(struct ring_producer *producer, uint32_t version)
+static bool start(struct ring_producer *producer, uint32_t version, bool patches)
 {
 	struct ring_geometry geometry;
 	ring_geometry_init(&geometry, 3, 4, 1000);
 	if (version == RING_VERSION_2) {
 		ring_geometry_upgrade(&geometry, RING_U8);
+		if (patches)
+			ring_geometry_patches(&geometry, 48, 20);
 		ring_geometry_ragged(&geometry, RING_F32, 1, 16, 5);
 		ring_geometry_dense(&geometry, RING_I16, 1, 3);
 	} else {
@@ -69,8 +71,8 @@ static bool start(struct ring_producer *producer, uint32_t version)
 
 /*
  * XORs the input onto a valid header, so that changing one bit is as likely as changing many. The
- * first byte chooses the ring's version, and whether the rest changes its header or the header of a
- * slot.
+ * first byte chooses the ring's version, whether images are patches, and whether the rest changes
+ * its header or the header of a slot.
  */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -78,9 +80,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	const uint32_t version = data[0] & 1 ? RING_VERSION_2 : RING_VERSION_1;
 	const bool changes_slot = data[0] & 2;
-	struct ring_producer *producer = &producers[version - 1];
+	const bool patches = version == RING_VERSION_2 && data[0] & 4;
+	struct ring_producer *producer = &producers[patches ? 2 : version - 1];
 	data++, size--;
-	if (!producer->header && !start(producer, version))
+	if (!producer->header && !start(producer, version, patches))
 		return 0;
 	uint8_t header[RING_HEADER_SIZE];
 	uint8_t slot[RING_SLOT_HEADER_2_SIZE] = {0};

@@ -1,5 +1,6 @@
 #include "format/augment/apply/defer.h"
 #include "format/augment/grammar/draw.h"
+#include "format/augment/grammar/patches.h"
 #include "format/augment/kernels/effect_kernels.h"
 
 #include <errno.h>
@@ -75,6 +76,10 @@ int pipeline_defer(struct pipeline *pipeline, struct pipeline_error *error)
 					     "bucket_resize gives batches different sizes, and "
 					     "transforms can be deferred only where all have one: "
 					     "ask for finished samples");
+	if (pipeline_patch_step(pipeline))
+		return pipeline_fail(error, -EINVAL, pipeline_patch_step(pipeline)->position,
+				     "patches leave nothing to the client: ask for finished "
+				     "samples");
 	if (pipeline->batch.position >= 0)
 		return pipeline_fail(error, -EINVAL, pipeline->batch.position,
 				     "mixup, cutmix and targets leave nothing to the client, since "

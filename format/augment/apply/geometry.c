@@ -2,6 +2,7 @@
 #include "format/augment/apply/coordinates.h"
 #include "format/augment/apply/iou_crop.h"
 #include "format/augment/grammar/draw.h"
+#include "format/augment/grammar/patches.h"
 #include "format/augment/mosaic.h"
 #include "format/base/portable_math.h"
 #include "format/base/random.h"
@@ -391,6 +392,18 @@ static int geometry_bucket_resize(struct geometry *geometry, const struct transf
 		x = random_below(&draws->own, right + 1);
 	}
 	geometry_crop(geometry, x, y, size.width, size.height);
+	return 0;
+}
+
+static int geometry_patch_resize(struct geometry *geometry, const struct transform *transform,
+				 struct geometry_draws *draws, struct pipeline_error *error)
+{
+	const struct geometry_stage *stage = geometry_last(geometry);
+	struct pipeline_grid grid =
+		patches_grid(&transform->patches, stage->x.count, stage->y.count);
+
+	geometry_resize(geometry, grid.columns * transform->patches.size,
+			grid.rows * transform->patches.size, transform);
 	return 0;
 }
 

@@ -28,13 +28,16 @@ struct pipeline_scratch {
 	struct pipeline_window window;     /* of finished pictures; width 0 for all */
 	const struct mosaic_tile *tile;    /* whose values are moved, or NULL: mosaic.h */
 	struct shared_pictures shared;     /* from which the views are made */
+	struct block picture;              /* which is divided into patches */
 	struct pipeline_times times;       /* for the current sample; resize is computed last */
 	struct deferred deferred;          /* deferred transforms of the sample made last */
 };
 
-/* Returns the shape of the finished images that are made next: pipeline_scratch_window(). */
+/* Returns the shape of the finished image of a sample, or of the part of it that is made:
+ * pipeline_scratch_window(). */
 struct pipeline_shape scratch_shape(const struct pipeline_scratch *scratch,
-				    const struct pipeline *pipeline, uint64_t epoch);
+				    const struct pipeline *pipeline,
+				    const struct packimg_sample *sample, uint64_t epoch);
 /* Runs stage `index` onto its canvas. Returns the errors of pipeline_apply(). */
 int stage_run(struct pipeline_scratch *scratch, const struct packimg_sample *sample,
 	      const struct geometry *geometry, unsigned index, struct canvas *canvas,

@@ -145,6 +145,28 @@ static int set_iou_crop(const struct call *call, struct transform *transform)
 	return r < 0 ? r : check_ends(call, 2, transform->ratio);
 }
 
+static int set_patches(const struct call *call, struct transform *transform)
+{
+	const struct transform_patches *patches = &transform->patches;
+	const unsigned side_max = PIPELINE_SIDE_MAX / patches->size;
+
+	if (patches->tokens_min > patches->tokens_max)
+		return pipeline_fail(call->error, -EINVAL,
+				     given(&call->values[2]) ? call->values[2].position
+							     : call->values[1].position,
+				     "min_tokens of %u is above max_tokens, %u",
+				     patches->tokens_min, patches->tokens_max);
+	if (patches->tokens_max > side_max * side_max)
+		return pipeline_fail(call->error, -E2BIG,
+				     given(&call->values[1]) ? call->values[1].position
+							     : transform->position,
+				     "an image has at most %u patches of %u x %u pixels, since its "
+				     "sides have %d pixels at most, not %u",
+				     side_max * side_max, patches->size, patches->size,
+				     PIPELINE_SIDE_MAX, patches->tokens_max);
+	return 0;
+}
+
 static int set_rotation(const struct call *call, struct transform *transform)
 {
 	transform->warp.scale[0] = transform->warp.scale[1] = 1;

@@ -70,6 +70,14 @@
 	  size_given, geometry_bucket_resize, NULL,                                                \
 	  {"crop", VALUE_WORD, .words = "center|random", INTO(crop_random)},                       \
 	  PARAM_CHROMA, PARAM_FILTER)                                                              \
+	X(PATCH_RESIZE, STAYS, "patch_resize",                                                     \
+	  "Resizes to whole patches, at most max_tokens of them, keeping the shape as nearly as "  \
+	  "they allow, and delivers the patches; enlarges only images of fewer than min_tokens.",  \
+	  size_patch, geometry_patch_resize, set_patches,                                          \
+	  {"patch", VALUE_WHOLE, 1, 256, .otherwise = {16}, INTO(patches.size)},                   \
+	  {"max_tokens", VALUE_WHOLE, 1, 65536, .otherwise = {256}, INTO(patches.tokens_max)},     \
+	  {"min_tokens", VALUE_WHOLE, 1, 65536, .otherwise = {1}, INTO(patches.tokens_min)},       \
+	  PARAM_CHROMA, PARAM_FILTER)                                                              \
 	X(MOSAIC, STAYS, "mosaic",                                                                 \
 	  "Joins the sample and three others at a random point of a picture of size, with "        \
 	  "probability p, or shows it alone in the middle; each is resized to fit size, times a "  \

@@ -1,4 +1,5 @@
 #include "format/augment/grammar/transforms.h"
+#include "format/augment/grammar/patches.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -79,6 +80,14 @@ static int size_given(const struct transform *transform, const struct transform_
 {
 	*width = size->width;
 	*height = size->height;
+	return 0;
+}
+
+/* One patch: their number differs between samples. */
+static int size_patch(const struct transform *transform, const struct transform_size *size,
+		      uint64_t *width, uint64_t *height, struct pipeline_error *error)
+{
+	*width = *height = transform->patches.size;
 	return 0;
 }
 
@@ -297,6 +306,8 @@ static int finish_parsing(struct pipeline *pipeline, struct pipeline_error *erro
 	for (unsigned i = 0; r == 0 && i < pipeline->view_count; i++)
 		r = finish_parsing(pipeline->views[i], error);
 	if (r == 0 && pipeline->view_count == 0)
+		r = patches_check(pipeline, error);
+	if (r == 0 && pipeline->view_count == 0)
 		r = check_bucket_resize(pipeline, error);
 	if (r == 0 && pipeline->view_count == 0)
 		r = check_mosaic(pipeline, error);
@@ -351,6 +362,10 @@ static int check_single(const struct pipeline *pipeline, struct pipeline_error *
 		return pipeline_fail(error, -EINVAL, pipeline->transforms[0].position,
 				     "pictures of single samples are made here, and mosaic joins "
 				     "four: put resize or random_resized_crop in its place");
+	if (pipeline_patch_step(pipeline))
+		return pipeline_fail(error, -EINVAL, pipeline_patch_step(pipeline)->position,
+				     "whole pictures are made here, and patch_resize divides them "
+				     "into patches: put resize in its place");
 	return 0;
 }
 
@@ -567,7 +582,7 @@ void pipeline_shape_in(const struct pipeline *pipeline, uint64_t epoch, struct p
 
 	pipeline_size_after(pipeline, pipeline->delivered_transforms, epoch, pipeline->fixed_width,
 			    pipeline->fixed_height, &width, &height, NULL);
-	if (bucket.width > 0 && bucket_resize_of(pipeline)) {
+	if (bucket.width > 0 && (bucket_resize_of(pipeline) || pipeline_patch_step(pipeline))) {
 		width = bucket.width;
 		height = bucket.height;
 	}
@@ -588,6 +603,8 @@ size_t pipeline_sample_size_max(const struct pipeline *pipeline)
 
 	pipeline_shape(pipeline, 0, &shape);
 	size_t max = shape.sample_size;
+	if (pipeline_patch_step(pipeline))
+		return max * pipeline_patches_max(pipeline);
 	for (unsigned i = 0; i < pipeline->transform_count; i++)
 		for (unsigned j = 0; j < pipeline->transforms[i].size_count; j++) {
 			pipeline_shape(pipeline, pipeline->transforms[i].sizes[j].epoch, &shape);

@@ -91,6 +91,12 @@ struct transform_batch {
 	bool counts;      /* targets: classes is given */
 };
 
+/* Parameters of patch_resize. */
+struct transform_patches {
+	unsigned size;                   /* pixels of a side */
+	unsigned tokens_min, tokens_max; /* patches of an image */
+};
+
 struct transform {
 	enum transform_kind kind;
 	int position; /* byte offset in the text */
@@ -127,6 +133,7 @@ struct transform {
 	struct transform_policy policy;
 	struct transform_batch batch;
 	struct pipeline_paste paste; /* copy_paste: its thresholds */
+	struct transform_patches patches;
 	/* random_erasing, cutout: fill with noise. */
 	bool noise;
 	/*

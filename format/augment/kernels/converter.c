@@ -106,6 +106,7 @@ void converter_init(struct converter *converter, enum cpu_isa isa,
 	converter->kernels = converter_kernels_get(isa);
 	converter->output = output;
 	converter->streaming = false;
+	converter->read_again = false;
 	converter->shape = *shape;
 	/* Output bytes are copied, not converted. */
 	for (uint32_t i = 0; shape->element != PIPELINE_U8 && i < CONVERTER_PERIOD; i++) {
@@ -135,7 +136,7 @@ void converter_begin_stream(struct converter *converter, uint8_t *stage)
 {
 	size_t offset = (uintptr_t)converter->output % CONVERTER_LINE;
 
-	if (converter->shape.layout != PIPELINE_NHWC ||
+	if (converter->read_again || converter->shape.layout != PIPELINE_NHWC ||
 	    converter->shape.sample_size < CONVERTER_STREAM_MIN ||
 	    row_size(converter) % CONVERTER_STREAM_UNIT != 0)
 		return;

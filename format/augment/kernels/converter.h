@@ -80,6 +80,7 @@ struct converter {
 	const struct converter_kernels *kernels;
 	uint8_t *output;
 	bool streaming;
+	bool read_again; /* the caller reads the output at once: it is never streamed */
 	struct pipeline_shape shape;
 };
 

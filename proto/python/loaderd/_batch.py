@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, NamedTuple, Opt
 
 from . import _feed
 from ._checks import level_of_caller
-from ._ragged import Ragged, as_tensor
+from ._ragged import Ragged, as_tensor, jagged, packed
 
 if TYPE_CHECKING:  # for annotations only; the package needs none of these libraries
     import numpy
@@ -18,7 +18,8 @@ if TYPE_CHECKING:  # for annotations only; the package needs none of these libra
     from ._stream import Source
 
 _ELEMENTS = {1: "u8", 2: "f16", 3: "bf16", 4: "f32"}
-_LAYOUTS = {1: "nhwc", 2: "nchw"}
+_PATCHES = "patches"
+_LAYOUTS = {1: "nhwc", 2: "nchw", 3: _PATCHES}
 _JSON = 4
 _JSON_ROLE = 13  # of a value
 IMAGE_ROLE = 1
@@ -63,6 +64,8 @@ class Batch:
     Images are views of shared memory: arrays and tensors made from `images`, torch() or buffer() keep that memory valid. It returns to
     the daemon when the batch and all of these have died; release(), or the end of a `with` block, counts as the death of the batch.
     Labels, samples, flags and fields are copies, a few kilobytes made on first access: keep them as long as you like.
+
+    With patch_resize in the pipeline, images is a Ragged, whose rows are patches: see images.
 
     With views in the pipeline, images is a list, one entry for each copy; batch[VIEW] has those of one view; see value().
 
@@ -152,6 +155,8 @@ class Batch:
 
     def __repr__(self) -> str:
         released = ", released" if self._slot is None else ""
+        if self.layout == _PATCHES:
+            return f"<loaderd.Batch {self.index} of epoch {self.epoch}: {self.count} images of {self.element} patches{released}>"
         return (
             f"<loaderd.Batch {self.index} of epoch {self.epoch}: {self.count} images {self.height}x{self.width}x"
             f"{self.channels} {self.element} {self.layout}{released}>"
@@ -169,13 +174,26 @@ class Batch:
         self._shown = True
         return self._held().images()
 
+    def _spans(self) -> Tuple[Sequence[int], Sequence[int]]:
+        """Returns where the patches of each sample begin, and how many they are."""
+        rows: Any = self._held().value(0)
+        return rows[1], rows[2]
+
     @property
     def images(self) -> "NDArray[Any]":
         """NumPy array [count, height, width, channels], or [count, channels, height, width] with layout(nchw).
 
         With views, a list of such arrays, one for each copy in the order of the pipeline. bf16 becomes ml_dtypes.bfloat16 if that
         package is installed, otherwise uint16 with the same bits.
+
+        With patch_resize, a Ragged: images[i] is [patches, elements], the patches of a sample from the top left, row by row, and the
+        elements of a patch its pixels in the same order, with their channels. images.values are all patches of the batch, and
+        images.offsets where each sample's begin, for attention of variable length. batch["__grid__"] has rows and columns, if asked for.
         """
+        if self.layout == _PATCHES:
+            rows = self._viewed(self._images(), IMAGE_ROLE)
+            ragged: Any = Ragged(rows, *self._spans(), copy=False)
+            return ragged  # type: ignore[no-any-return]
         if self._source.views:
             self._shown = True
             views: Any = [self._viewed(self._held().value(number), IMAGE_ROLE) for number in self._source.views]
@@ -294,6 +312,8 @@ class Batch:
         """Returns (images, labels) for PyTorch: images without a copy, with views as a list; labels as a copy in int64, or if the pipeline
         mixes batches, the target as float32 [count, classes].
 
+        Patches are a nested tensor of layout torch.jagged, whose values() and offsets() are those of Batch.images; it needs PyTorch 2.5.
+
         layout "nchw" views images stored as nhwc as [count, channels, height, width] in channels_last memory
         format, which models expect and which runs fastest; "stored" keeps the stored order.
         """
@@ -321,6 +341,10 @@ class Batch:
         import torch
 
         images = torch.from_dlpack(stored)
+        if self.layout == _PATCHES:
+            starts, counts = self._spans()
+            lengths = torch.tensor([0, *counts], dtype=torch.int64)
+            return jagged(packed(images, starts, counts, torch.cat), torch.cumsum(lengths, 0))
         return images.permute(0, 3, 1, 2) if layout == "nchw" and self.layout == "nhwc" else images
 
     def to(self, device: "Union[str, int, Device]", layout: str = "nchw") -> Tensors:

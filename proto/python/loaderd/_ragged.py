@@ -1,6 +1,6 @@
 """Values with any number of rows."""
 
-from typing import TYPE_CHECKING, Any, Iterator, List, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Sequence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,8 +19,29 @@ def as_tensor(array: "NDArray[Any]") -> "Tensor":
     return torch.from_numpy(array)
 
 
+def jagged(values: "Tensor", offsets: "Tensor") -> "Tensor":
+    import torch
+
+    make = getattr(torch.nested, "nested_tensor_from_jagged", None)
+    if make is None:
+        raise RuntimeError(
+            f"nested tensors of layout torch.jagged need PyTorch 2.5 or later, this is {torch.__version__}; use list(), or values and offsets"
+        )
+    nested: "Tensor" = make(values, offsets)
+    return nested
+
+
+def packed(rows: Any, starts: Sequence[int], counts: Sequence[int], concatenate: Callable[[List[Any]], Any]) -> Any:
+    """Returns the rows of all samples, one behind the other: without a copy if they are so already."""
+    ends = [start + count for start, count in zip(starts, counts)]
+    if starts and list(starts[1:]) == ends[:-1]:
+        return rows[starts[0] : ends[-1]]
+    return concatenate([rows[start:end] for start, end in zip(starts, ends)])
+
+
 class Ragged:
-    """The rows of one value, such as boxes, of each sample in a batch. Copies, which do not keep the batch.
+    """The rows of one value, such as boxes, of each sample in a batch. Copies, which do not keep the batch; but patches of images are views
+    of shared memory, as images are, if the feed has batch_tokens.
 
     ragged[i] and list()[i] are the rows of sample i. `values` has the rows of all samples, concatenated; those of sample i are
     values[offsets[i]:offsets[i + 1]].
@@ -28,10 +49,11 @@ class Ragged:
 
     __slots__ = ("values", "offsets")
 
-    def __init__(self, rows: "NDArray[Any]", starts: Sequence[int], counts: Sequence[int]) -> None:
+    def __init__(self, rows: "NDArray[Any]", starts: Sequence[int], counts: Sequence[int], copy: bool = True) -> None:
         import numpy
 
-        self.values: "NDArray[Any]" = numpy.concatenate([rows[start : start + count] for start, count in zip(starts, counts)])
+        found = packed(rows, starts, counts, numpy.concatenate)
+        self.values: "NDArray[Any]" = found.copy() if copy and found.base is not None else found
         self.offsets: "NDArray[Any]" = numpy.concatenate([[0], numpy.cumsum(counts, dtype=numpy.int64)])
 
     def __len__(self) -> int:
@@ -55,11 +77,7 @@ class Ragged:
         """A nested PyTorch tensor of layout torch.jagged; needs PyTorch 2.5 or later."""
         import torch
 
-        make = getattr(torch.nested, "nested_tensor_from_jagged", None)
-        if make is None:
-            raise RuntimeError(f"nested tensors of layout torch.jagged need PyTorch 2.5 or later, this is {torch.__version__}; use list()")
-        nested: "Tensor" = make(as_tensor(self.values), torch.from_numpy(self.offsets))
-        return nested
+        return jagged(as_tensor(self.values), torch.from_numpy(self.offsets))
 
     def __repr__(self) -> str:
         return f"<loaderd.Ragged of {len(self)} samples: {len(self.values)} rows {self.values.shape[1:]} {self.values.dtype}>"

@@ -60,7 +60,7 @@ class Pipelines(unittest.TestCase):
     def open(self, step, text):
         values = ["mask"] if text.startswith("mask: ") else [_VALUES[step.name]] if step.name in _VALUES else []
         buckets = [(16, 16), (24, 16)] if step.name == "bucket_resize" else None
-        pipeline = text if buckets or step.name == "mosaic" else f"resize(16x16) {text}"
+        pipeline = text if buckets or step.name in ("mosaic", "patch_resize") else f"resize(16x16) {text}"
         with loaderd.Feed(self.typed if values else self.path, pipeline=pipeline, batch_size=2, values=values, buckets=buckets, daemon="private"):
             pass
 

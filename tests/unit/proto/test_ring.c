@@ -295,6 +295,46 @@ TEST(consumer_checks_the_sections)
 #undef AT
 }
 
+static struct ring_geometry patches_geometry(void)
+{
+	struct ring_geometry geometry = sections_geometry();
+	assert_int_equal(ring_geometry_patches(&geometry, 48, 30), 0);
+	return geometry;
+}
+
+/* Images of patches are a ragged section, at the place of the pictures. */
+TEST(consumer_checks_patches)
+{
+	struct ring_geometry geometry = sections_geometry();
+	struct ring_producer producer;
+	const size_t images = offsetof(struct ring_header_2, sections);
+	assert_int_equal(ring_geometry_patches(&geometry, 0, 30), -EINVAL);
+	assert_int_equal(ring_geometry_patches(&geometry, 48, UINT64_C(1) << 32), -EINVAL);
+	geometry = patches_geometry();
+	assert_int_equal(geometry.sections[RING_IMAGES].room, 64 + 30 * 48);
+	assert_int_equal(fake_ring_init(&producer, &geometry), 0);
+	assert_int_equal(fake_ring_start(&producer), 0);
+	assert_int_equal(producer.layout.sections[RING_IMAGES].offset % RING_ALIGN, 0);
+	int64_t size = (int64_t)(producer.size - RING_ACK_SIZE);
+	assert_int_equal(consumer_with(&producer, 0, 4, RING_MAGIC, size, F_SEAL_SHRINK), 0);
+	const struct {
+		size_t offset, size;
+		uint64_t value;
+	} forged[] = {
+		{images + offsetof(struct ring_section, dims), 1, 3},
+		{images + offsetof(struct ring_section, row), 4, 0},
+		{images + offsetof(struct ring_section, stride), 8, 48},
+		{images + offsetof(struct ring_section, element), 1, RING_F64},
+		{images + offsetof(struct ring_section, room), 8, 63},
+		{images + offsetof(struct ring_section, kind), 1, RING_DENSE},
+	};
+	for (size_t i = 0; i < sizeof(forged) / sizeof(*forged); i++)
+		if (consumer_with(&producer, forged[i].offset, forged[i].size, forged[i].value,
+				  size, F_SEAL_SHRINK) != -EPROTO)
+			fail_msg("forged header %zu was accepted", i);
+	ring_producer_deinit(&producer);
+}
+
 /* Begins a slot of one sample with a valid header. */
 static struct ring_slot_2 *begin_sections(struct pair *pair)
 {

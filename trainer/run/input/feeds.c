@@ -185,6 +185,11 @@ int run_feed_device_batch(struct run_context *ctx, const struct run_feed *feed,
 			  const struct feed_batch *batch, const char *pipeline_key,
 			  struct device_batch *ret_batch)
 {
+	if (batch->layout == FEED_PATCHES)
+		return run_fail(ctx, -EINVAL,
+				"%s delivers patches, but the trainer needs whole images: put "
+				"resize in the place of patch_resize()",
+				pipeline_key);
 	if (batch->layout != FEED_NHWC)
 		return run_fail(
 			ctx, -EINVAL,
