@@ -32,6 +32,8 @@ enum random_purpose {
 	RANDOM_PASTE = 18,   /* from which sample objects are pasted, and which */
 	RANDOM_BLOCKS = 19,  /* the order of blocks of samples; epoch is the pass */
 	RANDOM_GROUPS = 20,  /* the order within a group of blocks; sample is the group */
+	RANDOM_PACKS = 21,   /* the order of packs */
+	RANDOM_PACKING = 22, /* which classes are packed together; epoch and sample are unused */
 };
 
 struct random_stream {

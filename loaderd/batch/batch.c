@@ -46,7 +46,10 @@ static uint64_t images_room(const struct order *order, const struct pipeline *pi
 /* Returns how many patches a batch has room for. */
 static uint64_t patches_room(const struct batcher_options *options, const struct pipeline *pipeline)
 {
-	return (uint64_t)pipeline_patches_max(pipeline) * options->order.batch_size;
+	const struct sampler *sampler = options->order.sampler;
+	const struct packs *packs = sampler ? sampler_packs(sampler) : NULL;
+	uint64_t most = (uint64_t)pipeline_patches_max(pipeline) * options->order.batch_size;
+	return packs && packs->tokens_max < most ? packs->tokens_max : most;
 }
 
 int batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry)
@@ -168,6 +171,7 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 	batcher->unit_span = options->order.batch_size;
 	batcher->isa = cpu_isa_chosen();
 	batcher->mixes = options->values.target > 0;
+	batcher->packed = options->order.sampler && sampler_packs(options->order.sampler);
 	pthread_mutex_init(&batcher->mutex, NULL);
 	batcher->work = new_aligned(options->slots, sizeof(*batcher->work));
 	batcher->counters = new_aligned(options->thread_indices, sizeof(*batcher->counters));
@@ -249,7 +253,9 @@ static void set_starts(const struct batcher *batcher, struct batcher_work *work)
 {
 	uint32_t most = pipeline_patches_max(batcher->options.pipeline);
 	for (uint32_t i = 0; work->starts && i < work->slice.count; i++)
-		work->starts[i + 1] = work->starts[i] + most;
+		work->starts[i + 1] =
+			work->starts[i] +
+			(batcher->packed ? order_slice_pack(&work->slice, i).patches : most);
 }
 
 /* Called under the mutex. Starts the next batch in the slot that ring_begin() returned last. */

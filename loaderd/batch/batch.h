@@ -150,6 +150,7 @@ struct batcher {
 	uint64_t unit_span;          /* units per batch, equal to order.batch_size */
 	enum cpu_isa isa;            /* for mix_images() */
 	struct ring_geometry single; /* layout of a slot of one sample, if objects are pasted */
+	bool packed;                 /* each batch is a pack: packs.h */
 	bool mixes;                  /* samples are blended in pairs, or get targets: mixing.h */
 
 	/* the next unclaimed unit */

@@ -37,6 +37,20 @@ static uint64_t other_sample(const struct batcher *batcher, uint64_t index, uint
 		       : bits % batcher->options.dataset->count;
 }
 
+/*
+ * Returns a sample to deliver in place of sample i of a batch, by random bits; `index` itself if
+ * the one that they choose does not fit the place.
+ */
+static uint64_t substitute_for(const struct batcher *batcher, const struct batcher_work *work,
+			       uint32_t i, uint64_t index, uint64_t bits)
+{
+	if (!batcher->packed)
+		return other_sample(batcher, index, bits);
+	struct pack_draw draw = order_slice_other(&work->slice, i, bits);
+	bool fits = !work->starts || draw.patches <= work->starts[i + 1] - work->starts[i];
+	return fits ? draw.sample : index;
+}
+
 /* Decodes what several views need of a sample. Without views, forgets those of other samples. */
 static void share_decode(struct batcher *batcher, struct batcher_thread *thread,
 			 struct batcher_work *work, const struct packimg_sample *sample,
@@ -550,13 +564,16 @@ int sample_substitute(struct batcher *batcher, struct batcher_thread *thread,
 {
 	struct random_stream stream;
 	random_init(&stream, batcher->options.order.seed, work->epoch, index, RANDOM_SUBSTITUTE);
+	uint64_t number;
+	unsigned made = 0;
 	int r = -EBADMSG;
 	for (unsigned tries = 0; tries < BATCHER_SUBSTITUTES_MAX; tries++) {
 		uint64_t draw = (uint64_t)random_u32(&stream) << 32;
 		draw |= random_u32(&stream);
-		uint64_t other = other_sample(batcher, index, draw);
+		uint64_t other = substitute_for(batcher, work, i, index, draw);
 		if (other == index)
 			continue;
+		made++;
 		r = make_other(batcher, thread, work, i, other, times, error);
 		if (r == 0) {
 			work->flags[i] |= RING_SAMPLE_SUBSTITUTED;
@@ -567,11 +584,16 @@ int sample_substitute(struct batcher *batcher, struct batcher_thread *thread,
 		batcher->options.report(batcher->options.report_user, batcher->options.dataset,
 					other, error->text);
 	}
-	uint64_t number;
 	const char *path = dataset_locate(batcher->options.dataset, index, &number);
-	snprintf(error->text, sizeof(error->text),
-		 "sample %llu and its %d replacements could not be decoded; run packimg verify on "
-		 "%.300s",
-		 (unsigned long long)number, BATCHER_SUBSTITUTES_MAX, path);
+	if (made == 0 && work->starts)
+		snprintf(error->text, sizeof(error->text),
+			 "sample %llu cannot be delivered, and none that has as few patches, %u, "
+			 "can take its place; leave it out with a filter, or skip bad samples",
+			 (unsigned long long)number, work->starts[i + 1] - work->starts[i]);
+	else
+		snprintf(error->text, sizeof(error->text),
+			 "sample %llu and its %d replacements could not be decoded; run packimg "
+			 "verify on %.300s",
+			 (unsigned long long)number, BATCHER_SUBSTITUTES_MAX, path);
 	return r;
 }

@@ -1,8 +1,8 @@
 #include "loaderd/order/buckets.h"
 
 #include "format/base/random.h"
-#include "format/hints.h"
 #include "loaderd/order/permutation.h"
+#include "loaderd/order/sizes.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -115,44 +115,14 @@ uint32_t bucket_nearest(const struct bucket_search *search, uint32_t width, uint
 	return nearest.bucket;
 }
 
-enum { SIZES_CHUNK = 1024 };
-
 /*
- * Sizes of images: from the file's list of them, of which a chunk is kept, or from each sample's
- * record. The list is not compared with the records: a wrong size puts the sample into another
- * bucket, whose shape its finished image has all the same.
+ * A wrong size in the file's list puts the sample into another bucket, whose shape its finished
+ * image has all the same.
  */
-struct size_reader {
-	const struct packimg *dataset;
-	bool listed;
-	uint64_t first, count;
-	uint16_t chunk[SIZES_CHUNK][2];
-};
-
-/* Returns a size of 0 x 0 for a damaged record. */
-static struct bucket_size size_of(struct size_reader *reader, uint64_t index)
-{
-	struct packimg_sample sample;
-	uint64_t samples = packimg_count(reader->dataset), first = index - index % SIZES_CHUNK;
-	if (reader->listed && index - reader->first >= reader->count) {
-		uint64_t count = samples - first < SIZES_CHUNK ? samples - first : SIZES_CHUNK;
-		bool read = packimg_sizes(reader->dataset, first, count, reader->chunk) == 0;
-		reader->first = first;
-		reader->count = read ? count : 0;
-	}
-	if (index - reader->first < reader->count) {
-		const uint16_t *size = reader->chunk[index - reader->first];
-		return (struct bucket_size){size[0], size[1]};
-	}
-	if (packimg_sample(reader->dataset, index, &sample) < 0)
-		return (struct bucket_size){0, 0};
-	return (struct bucket_size){sample.width, sample.height};
-}
-
 static uint32_t bucket_of(struct size_reader *reader, uint64_t index,
 			  const struct bucket_search *search)
 {
-	struct bucket_size size = size_of(reader, index);
+	struct image_size size = sizes_at(reader, index);
 	if (size.width == 0 || size.height == 0)
 		return 0;
 	return bucket_nearest(search, size.width, size.height);
@@ -165,8 +135,9 @@ static uint32_t bucket_of(struct size_reader *reader, uint64_t index,
 static void count_members(struct buckets *buckets, const struct packimg *dataset,
 			  const struct selection *selection, uint8_t *chosen)
 {
-	struct size_reader reader = {.dataset = dataset, .listed = packimg_has_sizes(dataset)};
+	struct size_reader reader;
 	struct bucket_search search;
+	sizes_init(&reader, dataset);
 	bucket_search_init(&search, buckets->sizes, buckets->count);
 	for (uint64_t i = 0; i < selection->count; i++) {
 		uint32_t bucket = bucket_of(&reader, selection_at(selection, i), &search);

@@ -28,6 +28,11 @@ static const struct buckets *buckets_of(const struct sampler *sampler)
 	return sampler ? sampler_buckets(sampler) : NULL;
 }
 
+static const struct packs *packs_of(const struct sampler *sampler)
+{
+	return sampler ? sampler_packs(sampler) : NULL;
+}
+
 /* Returns the bucket of the sample at a position without repeats. */
 static const struct bucket_size *bucket_at(const struct sampler *sampler, uint64_t epoch,
 					   uint64_t position)
@@ -39,8 +44,11 @@ static const struct bucket_size *bucket_at(const struct sampler *sampler, uint64
 static uint64_t full_batches(const struct order *order)
 {
 	const struct buckets *buckets = buckets_of(order->sampler);
+	const struct packs *packs = packs_of(order->sampler);
 	if (buckets)
 		return buckets_full(buckets);
+	if (packs)
+		return packs->count / order->world;
 	return order->samples * order_repeats(order) / order_global(order);
 }
 
@@ -48,8 +56,11 @@ static uint64_t full_batches(const struct order *order)
 static uint32_t tail_count(const struct order *order)
 {
 	const struct buckets *buckets = buckets_of(order->sampler);
+	const struct packs *packs = packs_of(order->sampler);
 	if (buckets)
 		return buckets->tail_count;
+	if (packs)
+		return packs->count % order->world != 0;
 	return order->samples * order_repeats(order) % order_global(order) != 0;
 }
 
@@ -81,6 +92,13 @@ int order_init(struct order *order)
 	    order->rank >= order->world || order_global(order) % order_repeats(order))
 		return -EINVAL;
 	order->batches = full_batches(order);
+	const struct packs *packs = packs_of(order->sampler);
+	if (packs) {
+		if (order_repeats(order) > 1)
+			return -EINVAL;
+		order->batches += order->last_short && order->rank < packs->count % order->world;
+		return 0;
+	}
 	/* No tail is longer than those before it: the rank's are the first ones. */
 	for (uint32_t t = 0; order->last_short && t < tail_count(order); t++) {
 		uint64_t first;
@@ -188,7 +206,11 @@ void order_batch(const struct order *order, uint64_t epoch, uint64_t batch,
 	assert(batch < order->batches);
 	uint64_t full = full_batches(order);
 	struct order_batch result = {.last = batch + 1 == order->batches};
-	if (batch < full) {
+	if (packs_of(order->sampler)) {
+		uint64_t pack = batch * order->world + order->rank;
+		result.count = sampler_pack_size(order->sampler, epoch, pack);
+		result.first = pack * order->batch_size;
+	} else if (batch < full) {
 		result.count = batch_count(order, epoch, batch);
 		result.first = batch * order_global(order) + (uint64_t)order->rank * result.count;
 	} else {
@@ -211,6 +233,17 @@ void order_slice_init(struct order_slice *ret_slice, const struct order *order, 
 	if (buckets_of(order->sampler))
 		ret_slice->bucket =
 			bucket_at(order->sampler, epoch, part.first / order_repeats(order));
+}
+
+struct pack_draw order_slice_pack(const struct order_slice *slice, uint32_t i)
+{
+	return sampler_pack_at(slice->epoch.sampler, slice->epoch.number, slice->first + i);
+}
+
+struct pack_draw order_slice_other(const struct order_slice *slice, uint32_t i, uint64_t bits)
+{
+	return sampler_pack_other(slice->epoch.sampler, slice->epoch.number, slice->first + i,
+				  bits);
 }
 
 struct order_item order_slice_at(const struct order_slice *slice, uint32_t i)

@@ -12,6 +12,9 @@
  * With buckets (buckets.h) an epoch has several short batches, one for each bucket that has a
  * remainder, at its end; and its other global batches have at most world * batch_size samples.
  *
+ * With packs (packs.h) each batch of a rank is one pack. It has batch_size positions, of which only
+ * those of the pack's samples are used, and a global batch has one pack for each rank.
+ *
  * With repeats (batch augmentation: Hoffer et al. 2020, "Augment Your Batch") a global batch
  * contains 1/repeats as many distinct samples: all of them once, then all of them again, and so on.
  * Copies of a sample are thus in one global batch but not adjacent, and each copy is augmented with
@@ -28,6 +31,7 @@
 #include <stdint.h>
 
 struct bucket_size;
+struct pack_draw;
 struct sampler;
 
 struct order {
@@ -73,8 +77,9 @@ struct order_batch {
  * Sets `batches` from the other members. Returns -EINVAL if samples, batch_size or world is 0, if
  * rank >= world, or if repeats does not divide the global batch. A remainder of m samples is split
  * as evenly as possible; lower ranks get one sample more. If m < world, the last ranks have one
- * batch less; with buckets, one for each such remainder. `batches` may be 0: the rank then gets no
- * samples.
+ * batch less; with buckets, one for each such remainder. With packs, of which repeats are not made,
+ * a remainder of m packs gives one to each of the first m ranks. `batches` may be 0: the rank then
+ * gets no samples.
  */
 int order_init(struct order *order);
 void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint64_t number);
@@ -110,6 +115,9 @@ struct order_slice {
 /* Sets *ret_slice to a batch of an epoch; batch < order->batches. */
 void order_slice_init(struct order_slice *ret_slice, const struct order *order, uint64_t epoch,
 		      uint64_t batch);
+/* With packs: returns what is there, as order_slice_at() does, and what may take its place. */
+struct pack_draw order_slice_pack(const struct order_slice *slice, uint32_t i);
+struct pack_draw order_slice_other(const struct order_slice *slice, uint32_t i, uint64_t bits);
 /* Returns item i of a batch; i < slice->count. */
 struct order_item order_slice_at(const struct order_slice *slice, uint32_t i);
 

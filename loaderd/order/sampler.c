@@ -131,6 +131,29 @@ const struct buckets *sampler_buckets(const struct sampler *sampler)
 	return part->kind == SAMPLER_BUCKETS ? &part->buckets : NULL;
 }
 
+const struct packs *sampler_packs(const struct sampler *sampler)
+{
+	const struct sampler_part *part = sampler->parts;
+	return part->kind == SAMPLER_PACKS ? &part->packs : NULL;
+}
+
+uint32_t sampler_pack_size(const struct sampler *sampler, uint64_t epoch, uint64_t pack)
+{
+	return packs_size(&sampler->parts->packs, sampler->seed, sampler->shuffle, epoch, pack);
+}
+
+struct pack_draw sampler_pack_at(const struct sampler *sampler, uint64_t epoch, uint64_t position)
+{
+	return packs_at(&sampler->parts->packs, sampler->seed, sampler->shuffle, epoch, position);
+}
+
+struct pack_draw sampler_pack_other(const struct sampler *sampler, uint64_t epoch,
+				    uint64_t position, uint64_t bits)
+{
+	return packs_other(&sampler->parts->packs, sampler->seed, sampler->shuffle, epoch, position,
+			   bits);
+}
+
 uint32_t sampler_bucket_at(const struct sampler *sampler, uint64_t epoch, uint64_t position)
 {
 	return buckets_at(&sampler->parts->buckets, sampler->seed, sampler->shuffle, epoch,
@@ -194,6 +217,9 @@ struct sampler_draw sampler_at(const struct sampler *sampler, uint64_t epoch, ui
 	}
 	if (part->kind == SAMPLER_BUCKETS)
 		return bucket_draw(sampler, part, epoch, position);
+	if (part->kind == SAMPLER_PACKS)
+		return (struct sampler_draw){sampler_pack_at(sampler, epoch, position).sample,
+					     (uint32_t)(part->selection.duplicates ? position : 0)};
 	if (sampler->continues)
 		return continued_draw(sampler, epoch, position);
 	const struct place at = {.pass = epoch, .place = position};
@@ -307,6 +333,11 @@ static int check_parts(const struct sampler *sampler, struct sampler_error *erro
 				      "a mixture of %u parts has no buckets: give one part",
 				      sampler->part_count);
 		}
+		if (part->kind == SAMPLER_PACKS && sampler->part_count > 1)
+			return refuse(
+				error, "batch_tokens",
+				"a mixture of %u parts is not packed by tokens: give one part",
+				sampler->part_count);
 		if (part->kind == SAMPLER_WEIGHTS && check_weights(part, error) < 0)
 			return -EINVAL;
 		if (part->kind != SAMPLER_CLASS_BATCHES)
@@ -344,22 +375,23 @@ static int check_froms(const struct sampler *sampler, struct sampler_error *erro
 }
 
 /* An epoch has each sample once: it cannot go on in the middle of a pass. */
-static int finish_buckets(struct sampler *sampler, uint64_t epoch_samples,
+static int finish_divided(struct sampler *sampler, uint64_t epoch_samples,
 			  struct sampler_error *error)
 {
-	struct buckets *buckets = &sampler->parts->buckets;
+	struct sampler_part *part = sampler->parts;
+	const char *what = part->kind == SAMPLER_PACKS ? "batch_tokens" : "buckets";
 	if (epoch_samples > 0)
 		return refuse(error, "epoch_samples",
-			      "an epoch of a feed with buckets has each sample once: leave "
+			      "an epoch of a feed with %s has each sample once: leave "
 			      "epoch_samples unset, not %llu",
-			      (unsigned long long)epoch_samples);
+			      what, (unsigned long long)epoch_samples);
 	if (sampler->stage_count > 1)
 		return refuse(error, "stages",
-			      "a feed with buckets has one stage, not %u: nothing in its order "
+			      "a feed with %s has one stage, not %u: nothing in its order "
 			      "changes with the stages",
-			      sampler->stage_count);
-	sampler->epoch_samples = buckets->members.count;
-	return buckets_cut(buckets, sampler->global);
+			      what, sampler->stage_count);
+	sampler->epoch_samples = part->selection.count;
+	return part->kind == SAMPLER_PACKS ? 0 : buckets_cut(&part->buckets, sampler->global);
 }
 
 /* Sets the samples of an epoch of a feed of one part. */
@@ -367,8 +399,8 @@ static int finish_single(struct sampler *sampler, uint64_t epoch_samples,
 			 struct sampler_error *error)
 {
 	const struct sampler_part *part = sampler->parts;
-	if (part->kind == SAMPLER_BUCKETS)
-		return finish_buckets(sampler, epoch_samples, error);
+	if (part->kind == SAMPLER_BUCKETS || part->kind == SAMPLER_PACKS)
+		return finish_divided(sampler, epoch_samples, error);
 	bool class_batches = part->kind == SAMPLER_CLASS_BATCHES;
 	uint64_t samples =
 		class_batches ? class_index_count(&part->classes) : part->selection.count;
@@ -510,6 +542,20 @@ int sampler_set_buckets(struct sampler_part *part, const struct packimg *dataset
 	return r;
 }
 
+int sampler_set_packs(struct sampler_part *part, const struct pack_tokens *tokens, uint64_t seed,
+		      uint32_t tokens_max, uint32_t batch_size, struct sampler_error *error)
+{
+	if (part->kind != SAMPLER_ONCE)
+		return refuse(
+			error, "batch_tokens",
+			"with batch_tokens, each chosen sample comes once in an epoch: leave "
+			"out weights, class_weights, balanced, classes_per_batch and buckets");
+	int r = packs_init(&part->packs, &part->selection, tokens, seed, tokens_max, batch_size);
+	if (r == 0)
+		part->kind = SAMPLER_PACKS;
+	return r;
+}
+
 uint64_t sampler_bytes(const struct sampler *sampler)
 {
 	uint64_t bytes = mixture_bytes(&sampler->mixture);
@@ -522,7 +568,7 @@ uint64_t sampler_bytes(const struct sampler *sampler)
 			bytes += class_index_bytes(&part->classes);
 		if (part->present)
 			bytes += part->classes.class_count * sizeof(*part->present);
-		bytes += buckets_bytes(&part->buckets);
+		bytes += buckets_bytes(&part->buckets) + packs_bytes(&part->packs);
 		if (part->kind == SAMPLER_CLASS_WEIGHTS)
 			bytes += (uint64_t)part->weight_stages * part->classes.class_count *
 				 (sizeof(double) + sizeof(uint32_t));
@@ -544,6 +590,7 @@ static void part_deinit(struct sampler_part *part)
 	if (part->classes.starts)
 		class_index_deinit(&part->classes);
 	buckets_deinit(&part->buckets);
+	packs_deinit(&part->packs);
 	selection_deinit(&part->selection);
 }
 

@@ -14,6 +14,7 @@
 #include "loaderd/order/buckets.h"
 #include "loaderd/order/class_index.h"
 #include "loaderd/order/mixture.h"
+#include "loaderd/order/packs.h"
 #include "loaderd/order/selection.h"
 #include "loaderd/order/weights.h"
 
@@ -26,6 +27,7 @@ enum sampler_kind {
 	SAMPLER_CLASS_WEIGHTS = 2, /* with replacement, by weights of the samples' classes */
 	SAMPLER_CLASS_BATCHES = 3, /* batches of several classes with as many samples each */
 	SAMPLER_BUCKETS = 4,       /* each selected sample once per epoch, a batch of one bucket */
+	SAMPLER_PACKS = 5,         /* each selected sample once per epoch, as many as fit a batch */
 };
 
 /* How the draws from one part are made. A pass is as many draws as there are selected samples. */
@@ -44,6 +46,7 @@ struct sampler_part {
 	uint32_t present_count;
 	uint32_t classes_per_batch;
 	struct buckets buckets; /* SAMPLER_BUCKETS */
+	struct packs packs;     /* SAMPLER_PACKS */
 };
 
 enum sampler_ends {
@@ -57,7 +60,10 @@ struct sampler {
 	bool shuffle;
 	struct block_sizes blocks; /* of the only part, of kind SAMPLER_ONCE; shuffled only */
 	uint64_t global;           /* distinct samples of a global batch */
-	/* samples of an epoch, and positions unless there are buckets; set by sampler_finish() */
+	/*
+	 * samples of an epoch, and positions unless there are buckets or packs; set by
+	 * sampler_finish()
+	 */
 	uint64_t epoch_samples;
 	/*
 	 * Draws are numbered through all epochs: of a mixture, of weights that change, and if
@@ -101,6 +107,14 @@ struct sampler_draw sampler_at(const struct sampler *sampler, uint64_t epoch, ui
 uint32_t sampler_stage(const struct sampler *sampler, uint64_t epoch, uint64_t batch);
 /* The buckets of a sampler of kind SAMPLER_BUCKETS, else NULL. */
 const struct buckets *sampler_buckets(const struct sampler *sampler);
+/* The packs of a sampler of kind SAMPLER_PACKS, else NULL. */
+const struct packs *sampler_packs(const struct sampler *sampler);
+/* With packs: the number of samples of a pack in an epoch, and what is at a position. */
+uint32_t sampler_pack_size(const struct sampler *sampler, uint64_t epoch, uint64_t pack);
+struct pack_draw sampler_pack_at(const struct sampler *sampler, uint64_t epoch, uint64_t position);
+/* With packs: what may take the place of the sample at a position, see packs_other(). */
+struct pack_draw sampler_pack_other(const struct sampler *sampler, uint64_t epoch,
+				    uint64_t position, uint64_t bits);
 /* With buckets: the bucket of the sample at a position. */
 uint32_t sampler_bucket_at(const struct sampler *sampler, uint64_t epoch, uint64_t position);
 /* Returns a selected sample of the part that holds `sample`, chosen by 64 random bits. */
@@ -128,6 +142,9 @@ int sampler_set_class_weights(struct sampler_part *part, const struct packimg *d
 			      const float *weights, uint32_t stages, struct sampler_error *error);
 int sampler_set_class_batches(struct sampler_part *part, const struct packimg *dataset,
 			      uint32_t classes_per_batch, struct sampler_error *error);
+/* tokens: of the selection's samples. batch_size, tokens_max: of a batch of one rank. */
+int sampler_set_packs(struct sampler_part *part, const struct pack_tokens *tokens, uint64_t seed,
+		      uint32_t tokens_max, uint32_t batch_size, struct sampler_error *error);
 /* sizes: [count] of the buckets, at most BUCKETS_MAX. */
 int sampler_set_buckets(struct sampler_part *part, const struct packimg *dataset,
 			const struct bucket_size *sizes, uint32_t count,

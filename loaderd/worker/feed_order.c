@@ -3,6 +3,7 @@
 #include "format/base/system/io.h"
 #include "format/join.h"
 #include "format/where.h"
+#include "loaderd/order/sizes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -81,7 +82,7 @@ static int refuse_bytes(struct refusal *refusal, uint64_t bytes, uint64_t limit)
 {
 	return refuse_request(
 		refusal, EDQUOT, "parts",
-		"lists, weights, filters and buckets of the feed take %llu bytes, but the "
+		"lists, weights, filters, buckets and packs of the feed take %llu bytes, but the "
 		"daemon's limit is %llu ([limits] order_bytes)",
 		(unsigned long long)bytes, (unsigned long long)limit);
 }
@@ -407,6 +408,151 @@ static int choose_buckets(struct choosing *at, const Loaderd__OpenFeed *request)
 	return refuse_sampler(at, r, &error);
 }
 
+/* What says how many tokens each sample has. */
+struct token_reader {
+	struct size_reader sizes;
+	const struct pipeline *pipeline;
+	uint32_t patches_max;
+	bool has_field;
+	uint32_t field; /* number of the column */
+	uint32_t tokens_max;
+};
+
+/* Finds the column whose values are tokens. */
+static int find_tokens_field(const struct choosing *at, const char *name,
+			     struct token_reader *reader)
+{
+	const struct schema *schema = packimg_schema(at->image);
+	struct packimg_field field;
+	char text[256];
+	if (name[0] == '\0')
+		return 0;
+	int found = schema_find(schema, name);
+	if (found < 0 || schema->values[found].store != SCHEMA_IN_COLUMN ||
+	    packimg_field(at->image, schema->values[found].number, &field) < 0 ||
+	    field.type != PACKIMG_FIELD_INT64) {
+		snprintf(
+			text, sizeof(text),
+			"\"%.100s\" is no column of integers of the dataset; name one that has the "
+			"tokens of each sample",
+			name);
+		return refuse_part(at, EINVAL, "tokens_field", text);
+	}
+	reader->has_field = true;
+	reader->field = schema->values[found].number;
+	return 0;
+}
+
+/*
+ * Sets the patches and the further tokens of a sample. One with a damaged record counts as the
+ * largest, so that any other may take its place.
+ */
+static void read_tokens(struct token_reader *reader, uint64_t index, uint32_t *ret_patches,
+			int64_t *ret_further)
+{
+	struct packimg_value value = {0};
+	*ret_patches = 0;
+	*ret_further = 0;
+	if (reader->patches_max > 0) {
+		struct image_size size = sizes_at(&reader->sizes, index);
+		struct pipeline_grid grid =
+			pipeline_patch_grid(reader->pipeline, size.width, size.height);
+		*ret_patches = grid.rows * grid.columns;
+		if (*ret_patches == 0)
+			*ret_patches = reader->patches_max < reader->tokens_max
+					       ? reader->patches_max
+					       : reader->tokens_max;
+	}
+	if (reader->has_field &&
+	    packimg_value(reader->sizes.dataset, index, reader->field, &value) == 0 &&
+	    value.present)
+		*ret_further = value.int64;
+}
+
+static int refuse_tokens(const struct choosing *at, const Loaderd__OpenFeed *request,
+			 uint64_t index, uint32_t patches, int64_t further)
+{
+	char text[512], also[160] = "";
+	if (request->tokens_field[0] != '\0')
+		snprintf(also, sizeof(also), " and %lld of \"%.100s\"", (long long)further,
+			 request->tokens_field);
+	if (further < 0)
+		snprintf(text, sizeof(text),
+			 "sample %llu has %lld tokens of \"%.100s\": a number of tokens is not "
+			 "negative",
+			 (unsigned long long)index, (long long)further, request->tokens_field);
+	else
+		snprintf(text, sizeof(text),
+			 "sample %llu has %u patches%s, more than the %u tokens of a batch: raise "
+			 "batch_tokens, lower max_tokens, or leave such samples out with a filter",
+			 (unsigned long long)index, patches, also, request->batch_tokens);
+	return refuse_part(at, EINVAL, further < 0 ? "tokens_field" : "batch_tokens", text);
+}
+
+/* Adds the tokens of the chosen samples. -EBADMSG if the dataset's file has shrunk. */
+static int add_tokens(const struct choosing *at, const Loaderd__OpenFeed *request,
+		      struct token_reader *reader, struct pack_tokens *tokens)
+{
+	enum { STEP = 1 << 10 };
+	const struct selection *selection = &at->part->selection;
+	struct opening_progress *progress = at->progress;
+	uint64_t index = 0, i;
+	uint32_t patches = 0;
+	int64_t further = 0;
+	int r = 0;
+	atomic_fetch_add_explicit(&progress->total, selection->count, memory_order_relaxed);
+	sigbus_guard_enter(&at->dataset->guard);
+	for (i = 0; r == 0 && i < selection->count && !is_stopped(at); i++) {
+		index = selection_at(selection, i);
+		read_tokens(reader, index, &patches, &further);
+		bool fits = further >= 0 && patches <= reader->tokens_max &&
+			    further <= (int64_t)(reader->tokens_max - patches);
+		r = fits ? pack_tokens_add(tokens, patches + (uint32_t)further, patches) : -ERANGE;
+		if (i % STEP == STEP - 1)
+			atomic_fetch_add_explicit(&progress->done, STEP, memory_order_relaxed);
+	}
+	if (sigbus_guard_leave())
+		return refuse_shrunk(at);
+	if (r == -ERANGE)
+		return refuse_tokens(at, request, index, patches, further);
+	return is_stopped(at) ? refuse_stopped(at) : refuse_memory(at, r);
+}
+
+/* Packs the chosen samples by their tokens. */
+static int choose_packs(struct choosing *at, const Loaderd__OpenFeed *request,
+			const struct pipeline *pipeline)
+{
+	struct token_reader reader = {.pipeline = pipeline,
+				      .patches_max = pipeline_patches_max(pipeline),
+				      .tokens_max = request->batch_tokens};
+	const uint64_t count = at->part->selection.count;
+	struct sampler_error error;
+	if (request->batch_tokens == 0)
+		return 0;
+	int r = find_tokens_field(at, request->tokens_field, &reader);
+	if (r < 0)
+		return r;
+	if (reader.patches_max == 0 && !reader.has_field)
+		return refuse_part(at, EINVAL, "batch_tokens",
+				   "nothing says how many tokens a sample has: add patch_resize to "
+				   "the pipeline, or name a tokens_field");
+	if (count > at->config->order_bytes / sizeof(uint32_t))
+		return refuse_bytes(at->refusal, count * sizeof(uint32_t), at->config->order_bytes);
+	struct pack_tokens *tokens = pack_tokens_new(count);
+	if (!tokens)
+		return refuse_memory(at, -ENOMEM);
+	sizes_init(&reader.sizes, at->image);
+	r = add_tokens(at, request, &reader, tokens);
+	if (r == 0)
+		r = refuse_sampler(at,
+				   sampler_set_packs(at->part, tokens, request->seed,
+						     request->batch_tokens, request->batch_size,
+						     &error),
+				   &error);
+	pack_tokens_free(tokens);
+	return r;
+}
+
 static int choose(struct choosing *at)
 {
 	const Loaderd__Choice *choice = at->choice;
@@ -459,8 +605,8 @@ static int check_memory(const struct sampler *sampler, const struct config *conf
 	return bytes <= config->order_bytes ? 0 : refuse_bytes(refusal, bytes, config->order_bytes);
 }
 
-static int fill(const Loaderd__OpenFeed *request, struct fd_transfer *files,
-		struct dataset *dataset, const struct config *config,
+static int fill(const Loaderd__OpenFeed *request, const struct pipeline *pipeline,
+		struct fd_transfer *files, struct dataset *dataset, const struct config *config,
 		struct opening_progress *progress, struct sampler *sampler, uint32_t **ret_shares,
 		struct refusal *refusal)
 {
@@ -481,6 +627,7 @@ static int fill(const Loaderd__OpenFeed *request, struct fd_transfer *files,
 		sampler->parts[p].first = packimg_part_first(dataset->image, p);
 		r = is_stopped(&at) ? refuse_stopped(&at) : choose(&at);
 		r = r ?: choose_buckets(&at, request);
+		r = r ?: choose_packs(&at, request, pipeline);
 		free(at.kept);
 		r = r ?: check_memory(sampler, config, refusal);
 	}
@@ -519,8 +666,8 @@ static int finish(const Loaderd__OpenFeed *request, struct dataset *dataset,
 	return 0;
 }
 
-int feed_order_make(const Loaderd__OpenFeed *request, struct fd_transfer *files,
-		    struct dataset *dataset, const struct config *config,
+int feed_order_make(const Loaderd__OpenFeed *request, const struct pipeline *pipeline,
+		    struct fd_transfer *files, struct dataset *dataset, const struct config *config,
 		    struct opening_progress *progress, struct sampler *ret_sampler,
 		    struct refusal *refusal)
 {
@@ -538,7 +685,8 @@ int feed_order_make(const Loaderd__OpenFeed *request, struct fd_transfer *files,
 	uint32_t *shares = NULL;
 	if (!sampler.parts)
 		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
-	int r = fill(request, files, dataset, config, progress, &sampler, &shares, refusal);
+	int r = fill(request, pipeline, files, dataset, config, progress, &sampler, &shares,
+		     refusal);
 	r = r ?: finish(request, dataset, &sampler, shares, refusal);
 	r = r ?: check_memory(&sampler, config, refusal);
 	free(shares);
@@ -566,6 +714,18 @@ static void hash_part(XXH3_state_t *state, const struct sampler_part *part)
 	/* Which samples are in which bucket follows from their sizes, which are content. */
 	for (uint32_t b = 0; b < part->buckets.count; b++)
 		XXH3_64bits_update(state, &part->buckets.sizes[b], sizeof(*part->buckets.sizes));
+	const struct packs *packs = &part->packs;
+	if (packs->count > 0) {
+		const uint32_t limits[] = {packs->tokens_max, packs->batch_size};
+		const struct pack_template *end = &packs->templates[packs->template_count];
+		XXH3_64bits_update(state, limits, sizeof(limits));
+		for (uint64_t s = 0; s < end->slot; s++)
+			XXH3_64bits_update(state, &packs->slots[s], sizeof(*packs->slots));
+		for (uint64_t i = 0; i < packs->members.count; i++) {
+			const uint64_t sample = selection_at(&packs->members, i);
+			XXH3_64bits_update(state, &sample, sizeof(sample));
+		}
+	}
 	for (uint32_t s = 0; s < part->weight_stages; s++) {
 		if (part->sums)
 			XXH3_64bits_update(state, part->sums[s].sums,

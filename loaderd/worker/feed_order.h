@@ -13,11 +13,12 @@
 
 /*
  * Sets *ret_sampler from request->parts, of which there is at least one; sampler_deinit() frees it.
- * The lists of part p are groups of `files`. Sets progress while it evaluates filters. Returns
+ * The lists of part p are groups of `files`. pipeline: that of the request, whose patches count as
+ * tokens. Sets progress while it evaluates filters and counts tokens. Returns
  * -errno with the refusal filled in; -ECANCELED soon after it has been cancelled.
  */
-int feed_order_make(const Loaderd__OpenFeed *request, struct fd_transfer *files,
-		    struct dataset *dataset, const struct config *config,
+int feed_order_make(const Loaderd__OpenFeed *request, const struct pipeline *pipeline,
+		    struct fd_transfer *files, struct dataset *dataset, const struct config *config,
 		    struct opening_progress *progress, struct sampler *ret_sampler,
 		    struct refusal *refusal);
 /*

@@ -493,6 +493,9 @@ static int announce_parts(const struct subscription *feed, const Loaderd__OpenFe
 	opened->bucket_samples = parts->bucket_samples;
 	opened->n_bucket_samples = buckets ? buckets->count : 0;
 	opened->block_samples = sampler ? sampler->blocks.samples : 0;
+	const struct packs *packs = sampler ? sampler_packs(sampler) : NULL;
+	opened->batch_tokens = packs ? packs->tokens_max : 0;
+	opened->epoch_batches = packs ? packs->count : 0;
 	return 0;
 }
 

@@ -77,6 +77,7 @@ static int check_wanted(const Loaderd__OpenFeed *request, struct refusal *refusa
 		{"part_batches", request->part_batches},
 		{"buckets", request->n_buckets > 0},
 		{"block_samples", request->block_samples > 0 || request->group_blocks > 0},
+		{"batch_tokens", request->batch_tokens > 0},
 	};
 	if (!request->wanted)
 		return 0;
@@ -164,11 +165,36 @@ static int check_blocks(const Loaderd__OpenFeed *request, struct refusal *refusa
 		return refuse_blocks("blocks are shuffled: set shuffle, or omit them", refusal);
 	if (request->n_buckets > 0)
 		return refuse_blocks("a feed has either blocks or buckets", refusal);
+	if (request->batch_tokens > 0)
+		return refuse_blocks("a feed has either blocks or batch_tokens", refusal);
 	if (choice && (choice->weighted || choice->class_weighted || choice->balanced ||
 		       choice->classes_per_batch > 0))
 		return refuse_blocks("weights and batches of classes draw samples one by one: omit "
 				     "them, or the blocks",
 				     refusal);
+	return 0;
+}
+
+static int check_tokens(const Loaderd__OpenFeed *request, struct refusal *refusal)
+{
+	if (request->batch_tokens == 0 && request->tokens_field[0] != '\0')
+		return refuse_request(refusal, EINVAL, "tokens_field",
+				      "tokens_field is for feeds with batch_tokens: set these, or "
+				      "leave it unset");
+	if (request->batch_tokens == 0)
+		return 0;
+	if (request->batch_tokens > PACKS_TOKENS_MAX)
+		return refuse_request(refusal, EINVAL, "batch_tokens",
+				      "batch_tokens %u: a batch has at most %d",
+				      request->batch_tokens, PACKS_TOKENS_MAX);
+	if (request->repeats > 1)
+		return refuse_request(refusal, EINVAL, "repeats",
+				      "repeats %u: with batch_tokens each sample comes once; leave "
+				      "one of them unset",
+				      request->repeats);
+	if (request->n_parts == 0 && !request->wanted)
+		return refuse_request(refusal, EINVAL, "parts",
+				      "batch_tokens need a part: give the dataset as the only one");
 	return 0;
 }
 
@@ -243,6 +269,7 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 	r = check_parts(request, refusal);
 	r = r ?: check_buckets(request, config, refusal);
 	r = r ?: check_blocks(request, refusal);
+	r = r ?: check_tokens(request, refusal);
 	return r ?: check_wanted(request, refusal);
 }
 
@@ -300,8 +327,9 @@ static int set_sampler(struct subscription *subscription, const Loaderd__OpenFee
 	subscription->ordered = true;
 	if (order_choices_keep(request, &subscription->choices) < 0)
 		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
-	int r = feed_order_make(request, files, subscription->dataset, config, progress,
-				&subscription->sampler, refusal);
+	int r = feed_order_make(request, subscription->options.pipeline, files,
+				subscription->dataset, config, progress, &subscription->sampler,
+				refusal);
 	if (r < 0)
 		return r;
 	subscription->order_hash = feed_order_hash(&subscription->sampler);
@@ -338,6 +366,14 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
 				      "smaller batches, fewer buckets, or short last ones",
 				      order->rank, (unsigned long long)order->samples,
 				      order->batch_size, order->world);
+	if (order->batches == 0 && request->batch_tokens > 0)
+		return refuse_request(
+			refusal, EINVAL, "batch_tokens",
+			"rank %u would never get a batch: the %llu samples make fewer "
+			"batches of %u tokens than there are ranks, %u; ask for smaller "
+			"batches, or for short last ones",
+			order->rank, (unsigned long long)order->samples, request->batch_tokens,
+			order->world);
 	if (order->batches == 0)
 		return refuse_request(refusal, EINVAL, "batch_size",
 				      "rank %u would never get a batch: %llu samples are fewer "
@@ -527,13 +563,13 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 	options->threads = pool_threads(pool);
 	options->thread_indices = pool_thread_indices(pool);
 	subscription->writable = request->writable;
+	r = set_transform(options, request, config, refusal);
+	if (r < 0)
+		return r;
 	r = set_sampler(subscription, request, files, config, progress, refusal);
 	if (r < 0)
 		return r;
 	r = set_order(options, request, refusal);
-	if (r < 0)
-		return r;
-	r = set_transform(options, request, config, refusal);
 	if (r < 0)
 		return r;
 	r = delivery_choose(request, config, options, refusal);

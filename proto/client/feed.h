@@ -194,7 +194,13 @@ struct feed_order {
 	 */
 	uint32_t block_samples;
 	uint32_t group_blocks; /* at least 1 with block_samples */
-	uint32_t reserved;
+	 * With one part and the defaults for what is above, buckets included: each batch of a rank
+	 * has as many samples as have this many tokens together, at most batch_size. 0: batch_size
+	 * samples. The patches that patch_resize makes of an image are tokens.
+	 */
+	uint32_t batch_tokens;
+	 /* A column of integers: tokens of each sample beside its patches; NULL or "": none */
+	 const char *tokens_field;
 };
 
 /*
@@ -331,6 +337,8 @@ struct feed_info {
 	 */
 	uint32_t target_count;
 	uint32_t reserved;
+	/* of a feed with batch_tokens: batches of an epoch of all ranks together; else 0 */
+	uint64_t epoch_batches;
 };
 
 /* A part as the daemon has opened it. */

@@ -217,8 +217,11 @@ int order_keep(const struct feed_order *callers, struct kept_order **ret_kept, c
 	kept->part_batches = order.part_batches != 0;
 	kept->block_samples = order.block_samples;
 	kept->group_blocks = order.group_blocks;
-	int r = kept->parts && kept->messages && kept->stages ? keep_all(&order, kept, error)
-							      : out_of_memory(error);
+	kept->batch_tokens = order.batch_tokens;
+	kept->tokens_field = strdup(order.tokens_field ? order.tokens_field : "");
+	int r = kept->parts && kept->messages && kept->stages && kept->tokens_field
+			? keep_all(&order, kept, error)
+			: out_of_memory(error);
 	if (r < 0) {
 		order_free(kept);
 		return r;
@@ -241,6 +244,8 @@ void order_fill(const struct kept_order *kept, Loaderd__OpenFeed *request)
 	request->buckets = kept->buckets;
 	request->block_samples = kept->block_samples;
 	request->group_blocks = kept->group_blocks;
+	request->batch_tokens = kept->batch_tokens;
+	request->tokens_field = kept->tokens_field;
 }
 
 int order_name(const struct kept_order *kept, char **ret_name, char *error)
@@ -267,5 +272,6 @@ void order_free(struct kept_order *kept)
 	free(kept->messages);
 	free(kept->stages);
 	free(kept->buckets);
+	free(kept->tokens_field);
 	free(kept);
 }

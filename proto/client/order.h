@@ -29,6 +29,8 @@ struct kept_order {
 	Loaderd__Bucket **buckets; /* [bucket_count], in one block */
 	uint32_t bucket_count;
 	uint32_t block_samples, group_blocks;
+	uint32_t batch_tokens;
+	char *tokens_field;
 };
 
 /*

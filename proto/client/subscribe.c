@@ -218,6 +218,10 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
 			"does not know of blocks: update it, or open the feed without.");
+	if (feed->order && opened->batch_tokens != feed->order->batch_tokens)
+		return daemon_error(
+			&feed->connection, error, -ENOTSUP,
+			"does not know of batch_tokens: update it, or open the feed without.");
 	if (!feed->ring.header)
 		return daemon_error(&feed->connection, error, -EPROTO,
 				    "opened a feed without a ring.");
@@ -291,6 +295,7 @@ static int keep_parts(struct feed *feed, const Loaderd__FeedOpened *opened, char
 	feed->info.part_count = (uint32_t)opened->n_parts;
 	feed->info.epoch_samples = opened->epoch_samples;
 	feed->info.order_hash = opened->order_hash;
+	feed->info.epoch_batches = opened->epoch_batches;
 	return 0;
 }
 

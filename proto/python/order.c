@@ -100,14 +100,17 @@ static int parse_buckets(PyObject *buckets, struct parsed_order *order)
 int order_parse(PyObject *description, struct parsed_order *ret_order)
 {
 	PyObject *parts, *stages, *buckets;
+	const char *tokens_field;
 	unsigned long long epoch_samples;
 	int part_batches;
 	*ret_order = (struct parsed_order){.order = {.size = sizeof(ret_order->order)}};
-	if (!PyArg_ParseTuple(description, "O!O!IKpO!II", &PyTuple_Type, &parts, &PyTuple_Type,
+	if (!PyArg_ParseTuple(description, "O!O!IKpO!IsII", &PyTuple_Type, &parts, &PyTuple_Type,
 			      &stages, &ret_order->order.ends, &epoch_samples, &part_batches,
-			      &PyTuple_Type, &buckets, &ret_order->order.block_samples,
+			      &PyTuple_Type, &buckets, &ret_order->order.batch_tokens,
+			      &tokens_field, &ret_order->order.block_samples,
 			      &ret_order->order.group_blocks))
 		return -1;
+	ret_order->order.tokens_field = tokens_field;
 	ret_order->order.epoch_samples = epoch_samples;
 	ret_order->order.part_batches = (uint32_t)part_batches;
 	if (parse_buckets(buckets, ret_order) < 0)

@@ -280,7 +280,8 @@ static PyObject *stream_info(PyObject *self, PyObject *unused)
 {
 	struct feed_info info = {.size = sizeof(info)};
 	feed_info(((struct stream *)self)->feed, &info);
-	return Py_BuildValue("{sKsKsKsKsKsIsIsIsIsNsKsKsy#}", "epoch_samples",
+	return Py_BuildValue("{sKsKsKsKsKsKsIsIsIsIsNsKsKsy#}", "epoch_batches",
+			     (unsigned long long)info.epoch_batches, "epoch_samples",
 			     (unsigned long long)info.epoch_samples, "order_hash",
 			     (unsigned long long)info.order_hash, "feed_id", info.feed_id,
 			     "samples", info.samples, "batches_per_epoch", info.batches_per_epoch,

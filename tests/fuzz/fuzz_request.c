@@ -109,7 +109,7 @@ static const char *const pipelines[] = {
 	"resize(300)",
 	"resize(20, interpolation=bicubic) center_crop(16)",
 };
-/* Bytes from VIEWS_FIRST on choose one of these, of views and of mixed batches. */
+/* Bytes from VIEWS_FIRST on choose one of these, of views, mixed batches, buckets and patches. */
 static const char *const view_pipelines[] = {
 	"hflip view a(2) { random_resized_crop(16) vflip } view b(3) { random_resized_crop(5) }",
 	"view a { resize(8@0;16@1) } view b(9) { resize(3x2, chroma=fast) } view c { resize(40) }",
@@ -120,6 +120,8 @@ static const char *const view_pipelines[] = {
 	"resize(16x16) layout(nchw) cutmix targets(pairs)",
 	"bucket_resize mixup(1) targets(num_classes=300)",
 	"bucket_resize(crop=random) hflip to(f16)",
+	"patch_resize(4, max_tokens=9, min_tokens=2) hflip",
+	"hflip patch_resize(16, max_tokens=64) normalize(dataset) to(bf16)",
 };
 enum {
 	PIPELINES = sizeof(pipelines) / sizeof(*pipelines),
@@ -372,7 +374,7 @@ static void open_feed(struct client *client, struct script *script)
 	open.pipeline =
 		(char *)(pipeline < VIEWS_FIRST ? pipelines[pipeline % PIPELINES]
 						: view_pipelines[pipeline % VIEW_PIPELINES]);
-	open.views = open.targets = true;
+	open.views = open.targets = open.patches = true;
 	open.shuffle = how & OPEN_SHUFFLE;
 	open.last =
 		how & OPEN_SHORT ? LOADERD__LAST_BATCH__LAST_SHORT : LOADERD__LAST_BATCH__LAST_DROP;

@@ -286,7 +286,13 @@ static void choose_extremes(struct ordered *ordered)
 		ordered->buckets[b].width = (uint32_t)extreme();
 		ordered->buckets[b].height = (uint32_t)extreme();
 	}
-	open->pipeline = (char *)(open->n_buckets > 0 ? "bucket_resize" : "resize(8x8)");
+	bool packed = bits >> 41 & 1;
+	open->patches = true;
+	open->batch_tokens = packed ? (uint32_t)extreme() : 0;
+	open->tokens_field = (char *)(bits >> 42 & 1 ? "absent" : "");
+	open->pipeline = (char *)(open->n_buckets > 0 ? "bucket_resize"
+				  : packed ? "patch_resize(4, max_tokens=9, min_tokens=4)"
+					   : "resize(8x8)");
 }
 
 /* Asks for orders that mostly cannot be, and takes a few batches of those that can. */

@@ -35,6 +35,7 @@ class Slot:
 class Info(TypedDict):
     feed_id: int
     samples: int
+    epoch_batches: int
     epoch_samples: int
     order_hash: int
     batches_per_epoch: int

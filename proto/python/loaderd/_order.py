@@ -233,9 +233,10 @@ def _batches(parts: Sequence[Part]) -> List[int]:
 
 
 def make(
-    parts: Sequence[Part], ends: str, epoch_samples: int, mix: str, buckets: Tuple[Tuple[int, int, int], ...], names: Callable[[str], Sequence[str]]
+    parts: Sequence[Part], ends: str, epoch_samples: int, mix: str, buckets: Tuple[Tuple[int, int, int], ...], packs: Tuple[int, str, int],
+    names: Callable[[str], Sequence[str]],
 ) -> Order:
-    """Returns an order. names(path): returns the class names of a dataset, which are asked for only if weights have names."""
+    """Returns an order. packs: batch_tokens, tokens_field and batch_size. names(path): returns the class names of a dataset, which are asked for only if weights have names."""
     batches = _batches(parts)
     shares = [_schedule(part.share, "share") for part in parts]
     several = len(parts) > 1
@@ -253,9 +254,10 @@ def make(
         })  # fmt: skip
     by_batch = choice("mix", mix, _MIX)
     return Order(
-        (tuple(native), stages, choice("ends", ends, _ENDS), number("epoch_samples", epoch_samples, 64), bool(by_batch), buckets, 0, 0),
+        (tuple(native), stages, choice("ends", ends, _ENDS), number("epoch_samples", epoch_samples, 64), bool(by_batch), buckets, *packs[:2], 0, 0),
         tuple(part.dataset for part in parts),
-        {"parts": described, "stages": [list(map(list_of, stage)) for stage in stages], "mix": mix, "buckets": [list(size[:2]) for size in buckets]},
+        {"parts": described, "stages": [list(map(list_of, stage)) for stage in stages], "mix": mix, "buckets": [list(size[:2]) for size in buckets],
+         "packs": list(packs) if packs[0] else []},
         by_batch > 0 or len(batches) > 1 or bool(buckets) or any(part.classes_per_batch for part in parts),
     )
 
@@ -282,9 +284,9 @@ def _differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> List[str]:
             found.append(f"{key}{of} {changed}" if digests else f"{key}{of} was {_say(a.get(key))} and is {_say(b[key])}")
     for key, words in (
         ("stages", "shares and stages"), ("mix", "mix"), ("buckets", "buckets"), ("blocks", "block_samples and group_blocks"),
-        ("epoch_samples", "epoch_samples"),
+        ("packs", "batch_tokens, tokens_field and batch_size"), ("epoch_samples", "epoch_samples"),
     ):  # fmt: skip
-        if saved.get(key) != own.get(key):
+        if (saved.get(key) or None) != (own.get(key) or None):
             found.append(f"{words} was {_say(saved.get(key))} and is {_say(own.get(key))}")
     return found
 

@@ -124,6 +124,17 @@ def resolve(rank: Number, world: Number) -> Part:
     return found._replace(warning="") if "auto" in (rank, world) else found
 
 
+def uneven_packs(batches: int, world: int) -> Optional[str]:
+    """Returns a warning if the batches of an epoch, with batch_tokens, cannot be divided among the ranks."""
+    left = batches % world
+    if left == 0:
+        return None
+    return (
+        f"drop_last: an epoch has {batches} batches for {world} ranks, so {world - left} of them get one batch less than the others, "
+        "which then wait for them in collective operations. drop_last=True gives all ranks the same number"
+    )
+
+
 def uneven_ranks(samples: int, batch_size: int, world: int, repeats: int) -> Optional[str]:
     """Returns a warning if the last batch of an epoch, when delivered incomplete, has samples for only some of the ranks."""
     left = samples * repeats % (batch_size * world)

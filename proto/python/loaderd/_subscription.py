@@ -13,7 +13,7 @@ from ._errors import BadOption, FeedError, RankChanged
 from ._launchers import Place, group
 from ._order import Blocks, OpenedPart, Order, Part, Path, blocks_of, compare, make
 from ._options import BAD, LAST, Options, last_of, reconnect_timeout_ms
-from ._ranks import NO_DATALOADER, Number, RankWarning, is_given, resolve, uneven_ranks
+from ._ranks import NO_DATALOADER, Number, RankWarning, is_given, resolve, uneven_packs, uneven_ranks
 from ._stream import LABELS, Source
 from ._wanted import numbers, refuse, refuse_order
 
@@ -102,6 +102,10 @@ class Feed:
     order        "samples": each epoch permutes all samples. "blocks", with shuffle: it permutes blocks of block_samples neighbouring samples, and
                  then the samples of each group_blocks successive blocks among themselves, so that large pieces of the files are read at a
                  time. 0 makes blocks of about 1 MiB and groups of about 256 MiB; a state_dict() keeps the numbers
+    batch_tokens each batch of this rank has as many samples as have this many tokens together, at most batch_size: the patches that
+                 "patch_resize" in the pipeline makes of an image, and what tokens_field says. Each sample comes once per epoch. 0 means
+                 batch_size samples
+    tokens_field name of a column of integers: tokens of each sample in addition to its patches, such as those of its caption
     mix          "sample" mixes parts within a batch; "batch" takes each batch over all ranks from one part, in the same shares
     repeats      number of times each sample appears in its batch, with independent augmentation; must divide batch_size times world
     bad          "substitute", "skip" or "fail": handling of samples that cannot be decoded
@@ -163,6 +167,8 @@ class Feed:
         order: str = "samples",
         block_samples: int = 0,
         group_blocks: int = 0,
+        batch_tokens: int = 0,
+        tokens_field: str = "",
         repeats: int = 1,
         wanted: bool = False,
         bad: str = "substitute",
@@ -235,8 +241,12 @@ class Feed:
         self._buckets = parse_buckets(buckets, batch_size, batch_pixels)
         self._given_blocks = block_samples, group_blocks
         blocks = blocks_of(order, *self._given_blocks, lambda: facts_of(parts[0].dataset, socket=address).blocks)
-        if len(parts) > 1 or epoch_samples or self._buckets or blocks.samples or parts[0].chooses():
-            plain = make(parts, ends, epoch_samples, mix, self._buckets, lambda path: facts_of(path, socket=address).classes)
+        packs = number("batch_tokens", batch_tokens, 32), text("tokens_field", tokens_field), batch_size
+        if packs[1] and not packs[0]:
+            raise BadOption("tokens_field: is for feeds with batch_tokens, and there are none: give these, or omit it", 22)
+        self._packed = packs[0] > 0
+        if len(parts) > 1 or epoch_samples or self._buckets or blocks.samples or self._packed or parts[0].chooses():
+            plain = make(parts, ends, epoch_samples, mix, self._buckets, packs, lambda path: facts_of(path, socket=address).classes)
             self._order = plain.with_blocks(blocks)
             self._options["order"] = self._order.native
         else:
@@ -262,7 +272,9 @@ class Feed:
 
     def _warn_of_uneven_ranks(self) -> None:
         options = self._options
-        if options["last"] == LAST["short"] and options["world"] > 1:
+        if options["last"] == LAST["short"] and options["world"] > 1 and self._packed:
+            self._warn(uneven_packs(self._source.info["epoch_batches"], options["world"]), RankWarning)
+        elif options["last"] == LAST["short"] and options["world"] > 1:
             whole = [self._source.info["epoch_samples"] or self.samples]
             sizes = [bucket[2] for bucket in self._buckets] or [options["batch_size"]]
             counts = zip(self._source.buckets or whole, sizes)

@@ -7,7 +7,7 @@ from ._errors import BadOption
 # Options that define the daemon's order, with their neutral values.
 _NO_ORDER: Mapping[str, Any] = {
     "shuffle": False, "epoch": 0, "batch": 0, "epoch_end": None, "rank": None, "world": None, "drop_last": None, "last": None, "repeats": 1,
-    "buckets": None, "order": "samples",
+    "buckets": None, "order": "samples", "batch_tokens": 0, "tokens_field": "",
 }  # fmt: skip
 
 

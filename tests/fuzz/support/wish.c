@@ -130,6 +130,11 @@ void wish_plan(struct wish *wish, struct script *script)
 		wish->bucket[b].width = (uint32_t)script_number(script_next(script));
 		wish->bucket[b].height = (uint32_t)script_number(script_next(script));
 	}
+	uint8_t tokens = script_next(script);
+	if (tokens & 1) {
+		wish->batch_tokens = (uint32_t)script_number(script_next(script));
+		wish->tokens_field = tokens & 2 ? "id" : tokens & 4 ? "absent" : "";
+	}
 }
 
 void wish_ask(struct wish *wish, Loaderd__OpenFeed *open)
@@ -141,6 +146,8 @@ void wish_ask(struct wish *wish, Loaderd__OpenFeed *open)
 	open->stages = wish->stage_list;
 	open->n_buckets = wish->buckets;
 	open->buckets = wish->bucket_list;
+	open->batch_tokens = wish->batch_tokens;
+	open->tokens_field = (char *)(wish->tokens_field ? wish->tokens_field : "");
 	open->part_batches = wish->part_batches;
 	open->ends = wish->ends ? LOADERD__ENDS__ENDS_LAST : LOADERD__ENDS__ENDS_FIRST;
 	open->epoch_samples = wish->epoch_samples;

@@ -10,6 +10,8 @@ enum { ORDER_PARTS_MAX = 4, ORDER_STAGES_MAX = 4, ORDER_BUCKETS_MAX = 4 };
 
 /* The order of a client's next feed. */
 struct wish {
+	uint32_t batch_tokens;
+	const char *tokens_field;
 	uint32_t parts, stages, buckets; /* counts; no parts: no order */
 	bool part_batches, ends;
 	uint64_t epoch_samples;

@@ -89,6 +89,28 @@ TEST(impossible_buckets)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
+TEST(impossible_tokens)
+{
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	Loaderd__OpenFeed open_feed = LOADERD__OPEN_FEED__INIT;
+	strcpy(path, fixture_dataset(fixture, "tokens", 10, FIXTURE_RAW, 8));
+	fixture_start(fixture, NULL, NULL);
+	open_feed.tokens_field = (char *)"a";
+	expect_raw_refusal(fixture, path, &open_feed,
+			   "tokens_field is for feeds with batch_tokens");
+	open_feed.batch_tokens = 1;
+	expect_raw_refusal(fixture, path, &open_feed,
+			   "batch_tokens need a part: give the dataset as the only one");
+	open_feed.batch_tokens = UINT32_MAX;
+	expect_raw_refusal(fixture, path, &open_feed,
+			   "batch_tokens 4294967295: a batch has at most");
+	open_feed = (Loaderd__OpenFeed)LOADERD__OPEN_FEED__INIT;
+	open_feed.pipeline = (char *)"patch_resize";
+	expect_raw_refusal(fixture, path, &open_feed, "this program takes whole images");
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
 TEST(requests)
 {
 	struct fixture *fixture = *state;

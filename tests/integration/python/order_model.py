@@ -7,7 +7,7 @@ from bisect import bisect_right
 from fractions import Fraction
 from math import gcd
 
-ORDER, COPY, MIXTURE, PART, DRAW, CLASSES, MEMBERS, BUCKETS, BLOCKS, GROUPS = 1, 9, 11, 12, 13, 14, 15, 16, 19, 20
+ORDER, COPY, MIXTURE, PART, DRAW, CLASSES, MEMBERS, BUCKETS, BLOCKS, GROUPS, PACKS, PACKING = 1, 9, 11, 12, 13, 14, 15, 16, 19, 20, 21, 22
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 
 
@@ -231,3 +231,112 @@ class Buckets:
             at = permuted(len(whole), self.seed, number, 0, BUCKETS)
             whole = [whole[at(i)] for i in range(len(whole))]
         return whole + (sorted(tails, key=lambda tail: -len(tail[1])) if short else [])
+
+
+def patch_grid(width, height, patch, most, least=1):
+    """Returns rows and columns of the patches that patch_resize makes of an image: by a look at all grids, from the smallest scale on."""
+    side, grids, grid = 4096 // patch, [], (1, 1)
+    while max(grid) <= side and grid[0] * grid[1] <= most:
+        grids.append(grid)
+        rows, columns = grid[0] * width, grid[1] * height
+        grid = grid[0] + (rows <= columns), grid[1] + (columns <= rows)
+    own = -(-height // patch), -(-width // patch)
+    fitting = own if own in grids else grids[-1]
+    if fitting[0] * fitting[1] >= least:
+        return fitting
+    return next((grid for grid in grids if grid[0] * grid[1] >= least), grids[-1])
+
+
+class Packs:
+    """The batches of a feed with batch_tokens. tokens: (tokens, patches) of each sample; entries: those that are drawn from."""
+
+    def __init__(self, tokens, entries, seed, most, batch_size, shuffle=True):
+        self.seed, self.shuffle = seed, shuffle
+        self.classes = sorted({tokens[i][0] for i in entries})
+        self.members = [sorted((i for i in entries if tokens[i][0] == c), key=lambda i: tokens[i][1]) for c in self.classes]
+        self.left = [len(members) for members in self.members]
+        self.numbers = self._numbers()
+        self.packs, used = [], [0] * len(self.classes)
+        while sum(self.left):
+            pack = self._pack(most, batch_size)
+            for c in pack:
+                self.left[c] -= 1
+            times = min([1 + sum(self.left) // len(pack) // 256] + [1 + self.left[c] // pack.count(c) for c in pack])
+            for c in set(pack):
+                self.left[c] -= pack.count(c) * (times - 1)
+            for _ in range(times):
+                places = []
+                for c in pack:
+                    places.append((c, used[c]))
+                    used[c] += 1
+                self.packs.append(places)
+
+    def _numbers(self):
+        found = 0
+        while True:
+            yield from stream(self.seed, 0, 0, PACKING, found + 4096)[found:]
+            found += 4096
+
+    def _draw(self, left):
+        bits = next(self.numbers) << 32 | next(self.numbers)
+        number = bits * sum(left) >> 64
+        for c, count in enumerate(left):
+            if number < count:
+                return c
+            number -= count
+        raise AssertionError
+
+    def _largest(self, left, room):
+        return max((c for c, count in enumerate(left) if count and self.classes[c] <= room), default=None)
+
+    def _pack(self, most, batch_size):
+        left, pack, room = list(self.left), [], most
+
+        def take(c):
+            nonlocal room
+            left[c] -= 1
+            room -= self.classes[c]
+            pack.append(c)
+
+        def put_back():
+            nonlocal room
+            c = pack.pop()
+            left[c] += 1
+            room += self.classes[c]
+            return c
+
+        while len(pack) < batch_size and sum(left):
+            c = self._draw(left)
+            if self.classes[c] > room:
+                break
+            take(c)
+        if pack and len(pack) < batch_size and sum(left):
+            drawn = best = put_back()
+            filled = 0
+            for i in range(32):
+                if filled >= room:
+                    break
+                first = drawn if i == 0 else self._draw(left)
+                if self.classes[first] > room:
+                    continue
+                here = self.classes[first]
+                take(first)
+                second = self._largest(left, room) if len(pack) < batch_size else None
+                put_back()
+                here += 0 if second is None else self.classes[second]
+                if here > filled:
+                    best, filled = first, here
+            take(best)
+        while len(pack) < batch_size:
+            c = self._largest(left, room)
+            if c is None:
+                break
+            take(c)
+        return pack
+
+    def epoch(self, number):
+        """Returns the samples of each pack."""
+        at = [permuted(len(m), self.seed, number, c, MEMBERS) if self.shuffle else lambda i: i for c, m in enumerate(self.members)]
+        packs = [[self.members[c][at[c](place)] for c, place in pack] for pack in self.packs]
+        order = permuted(len(packs), self.seed, number, 0, PACKS) if self.shuffle else lambda i: i
+        return [packs[order(i)] for i in range(len(packs))]

@@ -1,0 +1,7 @@
+/* The choice of classes for packs. Internal to packs.c. */
+#pragma once
+
+#include "loaderd/order/packs.h"
+
+/* Sets templates, slots and the number of packs, of the packs' classes. -ENOMEM. */
+int pack_templates_make(struct packs *packs, uint64_t seed);
