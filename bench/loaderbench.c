@@ -44,7 +44,9 @@ struct arguments {
 	struct list blocks; /* --blocks: samples of a block, blocks of a group */
 	struct feed_bucket buckets[BUCKETS_MAX]; /* --buckets */
 	uint32_t bucket_count;
-	/* of --mix, --where, --blocks and --buckets, see make_orders() */
+	uint32_t batch_tokens;
+	const char *tokens_field;
+	/* of --mix, --where, --blocks, --buckets and --batch-tokens, see make_orders() */
 	struct feed_part parts[LIST_MAX];
 	const struct feed_part *part_list[LIST_MAX];
 	uint32_t part_shares[LIST_MAX];
@@ -74,6 +76,8 @@ enum key {
 	KEY_WHERE,
 	KEY_BLOCKS,
 	KEY_BUCKETS,
+	KEY_BATCH_TOKENS,
+	KEY_TOKENS_FIELD,
 	KEY_STEP,
 	KEY_EXPLAIN,
 	KEY_SLOTS,
@@ -134,6 +138,12 @@ static const struct argp_option options[] = {
 	 2},
 	{"buckets", KEY_BUCKETS, "LIST", 0,
 	 "Shapes of batches, such as 512x512,640x384, for a pipeline with bucket_resize", 2},
+	{"batch-tokens", KEY_BATCH_TOKENS, "N", 0,
+	 "Deliver as many samples in a batch as have N tokens together, for pipelines with "
+	 "patch_resize",
+	 2},
+	{"tokens-field", KEY_TOKENS_FIELD, "NAME", 0,
+	 "Count the integers of this column as tokens of a sample, too", 2},
 	{"socket", KEY_SOCKET, "PATH", 0,
 	 "Measure the daemon that listens there instead of private ones", 2},
 	{"daemon", KEY_DAEMON, "PROGRAM", 0, "Program to start as private daemon", 2},
@@ -249,7 +259,7 @@ static void parse_consume(struct argp_state *state, const char *text, struct set
 static bool has_order(const struct arguments *arguments)
 {
 	return arguments->shares.count || arguments->where || arguments->blocks.count ||
-	       arguments->bucket_count;
+	       arguments->bucket_count || arguments->batch_tokens;
 }
 
 /* Orders of the points: one of all datasets with --mix, else one for each if they need any. */
@@ -258,6 +268,8 @@ static void make_orders(struct argp_state *state, struct arguments *arguments)
 	size_t count = arguments->dataset_count, shares = arguments->shares.count;
 	const unsigned *blocks = arguments->blocks.values;
 
+	if (arguments->tokens_field && !arguments->batch_tokens)
+		argp_error(state, "--tokens-field requires --batch-tokens");
 	if (shares && shares != count)
 		argp_error(state, "--mix: %zu shares for %zu datasets", shares, count);
 	for (size_t i = 0; i < count; i++) {
@@ -271,7 +283,9 @@ static void make_orders(struct argp_state *state, struct arguments *arguments)
 							   .block_samples = blocks[0],
 							   .group_blocks = blocks[1],
 							   .buckets = arguments->buckets,
-							   .bucket_count = arguments->bucket_count};
+							   .bucket_count = arguments->bucket_count,
+							   .batch_tokens = arguments->batch_tokens,
+							   .tokens_field = arguments->tokens_field};
 		arguments->part_shares[i] = arguments->shares.values[i];
 	}
 	if (!shares)
@@ -312,9 +326,8 @@ static void split_positional(struct argp_state *state, struct arguments *argumen
 	if ((arguments->reopen.count || arguments->kill.count) && !arguments->hash)
 		argp_error(state, "--reopen and --kill require --hash");
 	if (arguments->settings.wanted && has_order(arguments))
-		argp_error(state, "--wanted cannot be combined with --mix, --where, --blocks or "
-				  "--buckets: "
-				  "its clients choose the samples");
+		argp_error(state, "--wanted cannot be combined with --mix, --where, --blocks, "
+				  "--buckets or --batch-tokens: its clients choose the samples");
 	if (arguments->shares.count && arguments->bucket_count)
 		argp_error(state, "--buckets cannot be combined with --mix: a mixture has no "
 				  "buckets");
@@ -399,6 +412,13 @@ static error_t parse_measuring(int key, char *text, struct argp_state *state)
 		return 0;
 	case KEY_BUCKETS:
 		parse_buckets(state, text, arguments);
+		return 0;
+	case KEY_BATCH_TOKENS:
+		arguments->batch_tokens =
+			(uint32_t)parse_number(state, "batch-tokens", text, 1, 1 << 28, NULL);
+		return 0;
+	case KEY_TOKENS_FIELD:
+		arguments->tokens_field = text;
 		return 0;
 	case KEY_SOCKET:
 		settings->socket = text;

@@ -112,6 +112,21 @@ static void count_parts(const struct client *client, const struct feed_batch *ba
 	}
 }
 
+/* Counts the patches of a batch's images. */
+static void count_patches(const struct client *client, const struct feed_batch *batch)
+{
+	struct feed_section section = {.size = sizeof(section)};
+	const void *rows;
+
+	if (batch->layout != FEED_PATCHES || feed_section(client->feed, batch, 0, &section))
+		return;
+	for (uint32_t i = 0; i < batch->count; i++) {
+		int64_t count = feed_rows(&section, i, &rows);
+
+		client->slot->patches += count > 0 ? (uint64_t)count : 0;
+	}
+}
+
 /* Gets a batch, consumes it and releases it. ret_wait_ns: duration of feed_next(). */
 static int client_step(struct client *client, struct feed_batch *batch, uint64_t *ret_wait_ns)
 {
@@ -140,8 +155,10 @@ static int client_step(struct client *client, struct feed_batch *batch, uint64_t
 	r = client_consume(client, batch);
 	if (r)
 		return r;
-	if (client->counts)
+	if (client->counts) {
 		count_parts(client, batch);
+		count_patches(client, batch);
+	}
 	if (client->step_ns)
 		client_hold(client, asked + *ret_wait_ns);
 	return feed_release(client->feed, batch);

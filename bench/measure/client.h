@@ -21,6 +21,7 @@ struct client_slot {
 	_Atomic uint32_t
 		state; /* enum client_state; the results are valid in DONE, error in FAILED */
 	uint64_t images, batches, bytes, bad;
+	uint64_t patches;                      /* of images that patch_resize has made */
 	uint64_t part_images[POINT_PARTS_MAX]; /* of a mixture */
 	uint64_t reconnects;
 	uint64_t window_ns; /* from the batch that opened the window to the last one in it */

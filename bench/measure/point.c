@@ -235,7 +235,7 @@ static int run_clients(struct run *run)
 static void measure_clients(const struct run *run, struct measurement *measurement)
 {
 	struct histogram *waits = calloc(1, sizeof(*waits));
-	uint64_t cpu_ns = 0;
+	uint64_t cpu_ns = 0, patches = 0;
 
 	for (unsigned i = 0; i < run->started; i++) {
 		const struct client_slot *slot = &run->shared->slots[i];
@@ -252,9 +252,13 @@ static void measure_clients(const struct run *run, struct measurement *measureme
 		for (unsigned p = 0; p < POINT_PARTS_MAX; p++)
 			measurement->part_images[p] += slot->part_images[p];
 		cpu_ns += slot->cpu_ns;
+		patches += slot->patches;
 		if (waits)
 			histogram_merge(waits, &slot->waits);
 	}
+	if (run->point->order && run->point->order->batch_tokens > 0)
+		measurement->token_fill = (double)patches / (double)measurement->batches /
+					  run->point->order->batch_tokens;
 	measurement->client_cpu_us = (double)cpu_ns * 1e-3 / (double)measurement->images;
 	if (waits) {
 		measurement->wait_p50_ms = histogram_quantile(waits, 0.5) * 1e-6;

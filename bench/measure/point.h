@@ -78,6 +78,8 @@ struct measurement {
 	double busy, waiting, queued, idle;
 	double capacity_us; /* CPU time per image available to the threads */
 	enum limit limit;
+	/* patches of a batch, as a share of feed_order.batch_tokens; 0 without them */
+	double token_fill;
 	double private_mib; /* anonymous memory of the daemon (Pss_Anon) */
 	double pss_mib;     /* PSS of the daemon: includes its share of mapped files and rings */
 	double shared_mib;  /* memory of the rings */

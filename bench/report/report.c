@@ -39,6 +39,7 @@ static const struct {
 	FIGURE(queued)
 	FIGURE(idle)
 	FIGURE(capacity_us)
+	FIGURE(token_fill)
 	FIGURE(private_mib)
 	FIGURE(pss_mib)
 	FIGURE(shared_mib)
@@ -152,6 +153,8 @@ static void table_row(const struct report *report, const struct row *row, const 
 			m->memcpy_bytes_per_s * 1e-9,
 			m->memcpy_bytes_per_s > 0 ? 100 * m->bytes_per_s / m->memcpy_bytes_per_s
 						  : 0);
+	if (m->token_fill > 0)
+		fprintf(out, "  %.2f%% of the tokens", 100 * m->token_fill);
 	if (m->bad)
 		fprintf(out, "  %llu bad", (unsigned long long)m->bad);
 	if (m->reconnects)
@@ -226,6 +229,8 @@ static bool is_known(const struct measurement *m, size_t figure)
 {
 	if (figure == offsetof(struct measurement, memcpy_bytes_per_s))
 		return m->memcpy_bytes_per_s > 0;
+	if (figure == offsetof(struct measurement, token_fill))
+		return m->token_fill > 0;
 	if (figure == offsetof(struct measurement, private_mib) ||
 	    figure == offsetof(struct measurement, pss_mib))
 		return memory_is_known(m);

@@ -124,6 +124,18 @@ class Loaderbench(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(words, done.stdout + done.stderr)
 
+    def test_budgets_of_tokens(self):
+        options = ("--batch", "16", "--batch-tokens", "64", "-p", "patch_resize(16, max_tokens=16) hflip normalize(imagenet) to(bf16)", self.jpeg)
+        row = json.loads(loaderbench("--seconds", "0.2", "--warmup", "0", "--json", "-", *options).stdout)["rows"][0]
+        self.assertTrue(0.5 < row["token_fill"] <= 1, row)
+        self.assertIn("% of the tokens", loaderbench("--seconds", "0.1", "--warmup", "0", *options).stdout)
+        hashed = loaderbench("--hash", "12", "--threads", "1,2", "--isa", "c,avx2", "--reopen", "2,5", "--kill", "7", *options)
+        self.assertEqual(hashed.returncode, 0, hashed.stdout + hashed.stderr)
+        self.assertIn("all agree", hashed.stdout)
+        gaps = loaderbench("--hash", "9", "--threads", "1,2", *options[:2], *options[4:])
+        self.assertIn("all agree", gaps.stdout)
+        self.assertIn("--tokens-field requires", loaderbench("--tokens-field", "a", self.jpeg).stderr)
+
     def test_views_are_explained(self):
         views = "view a(2) { random_resized_crop(32) hflip } view b { random_resized_crop(16) }"
         row = json.loads(loaderbench("--seconds", "0.1", "--warmup", "0", "--batch", "16", "--explain", "--json", "-", "-p", views, self.jpeg).stdout)["rows"][0]

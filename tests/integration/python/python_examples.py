@@ -128,6 +128,28 @@ class Examples(unittest.TestCase):
         parts = [list(example.train(packed, steps, checkpoint)) for steps in (3, 2)]
         numpy.testing.assert_allclose(sum(parts, []), losses[:5], rtol=1e-5)
 
+    def test_navit(self):
+        """Batches keep their budget, tokens attend only within their image; the loss falls, and two runs that share a checkpoint have the losses of one."""
+        example = importlib.import_module("navit")
+        packed, checkpoint = (pathlib.Path(self.folder.name) / name for name in ("train.pimg", "checkpoint"))
+        example.pack(sources.images_in_several_sizes(pathlib.Path(self.folder.name) / "source"), packed)
+        model = example.NaViT()
+        with example.open_feed(packed) as feed:
+            batches = list(feed)
+        self.assertEqual(sorted(int(sample) for batch in batches for sample in batch.samples), list(range(sources.COUNT)))
+        self.assertEqual(sum(len(batch.images.values) for batch in batches) // example.BATCH_TOKENS, len(batches) - 1)
+        patches, places, offsets = example.tokens_of(batches[0])
+        self.assertLessEqual(len(patches), example.BATCH_TOKENS)
+        masked = torch.arange(len(patches)) % 3 == 0
+        together = model(patches, masked, places, offsets)
+        for first, end in zip(offsets[:-1], offsets[1:]):
+            alone = model(patches[first:end], masked[first:end], places[first:end], torch.tensor([0, end - first]))
+            torch.testing.assert_close(together[first:end], alone, rtol=1e-4, atol=1e-5)
+        losses = list(example.train(packed, 40))
+        self.assertLess(sum(losses[-5:]), sum(losses[:5]) * 0.7, losses)
+        parts = [list(example.train(packed, steps, checkpoint)) for steps in (3, 4)]
+        numpy.testing.assert_allclose(sum(parts, []), losses[:7], rtol=1e-5)
+
 
 if __name__ == "__main__":
     print(f"torch {torch.__version__}, torchvision {torchvision.__version__}")
