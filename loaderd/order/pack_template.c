@@ -23,6 +23,7 @@ struct packing {
 	uint32_t *pack;            /* [batch_size]: the classes of its slots */
 	uint32_t size, room;       /* slots, and tokens that are left */
 	uint64_t slot_room, template_room;
+	uint64_t bytes_max; /* of both */
 	struct random_stream random;
 };
 
@@ -176,6 +177,10 @@ static int add_template(struct packing *at)
 	struct packs *packs = at->packs;
 	uint64_t slot =
 		packs->template_count > 0 ? packs->templates[packs->template_count].slot : 0;
+	uint64_t bytes = (slot + at->size) * sizeof(*packs->slots) +
+			 packs->template_count * sizeof(*packs->templates);
+	if (bytes > at->bytes_max)
+		return -EDQUOT;
 	int r = reserve((void **)&packs->templates, &at->template_room, packs->template_count + 2,
 			sizeof(*packs->templates));
 	r = r
@@ -216,10 +221,11 @@ static void shorten(struct packs *packs)
 	packs->templates = templates ? templates : packs->templates;
 }
 
-int pack_templates_make(struct packs *packs, uint64_t seed)
+int pack_templates_make(struct packs *packs, uint64_t seed, uint64_t bytes_max)
 {
 	uint32_t count = packs->class_count;
-	struct packing at = {.packs = packs, .class_count = count, .top = 1};
+	struct packing at = {
+		.packs = packs, .class_count = count, .top = 1, .bytes_max = bytes_max};
 	at.left = calloc(count, sizeof(*at.left));
 	at.sums = calloc((size_t)count + 1, sizeof(*at.sums));
 	at.used = calloc(count, sizeof(*at.used));

@@ -3,5 +3,5 @@
 
 #include "loaderd/order/packs.h"
 
-/* Sets templates, slots and the number of packs, of the packs' classes. -ENOMEM. */
-int pack_templates_make(struct packs *packs, uint64_t seed);
+/* Sets templates, slots and the number of packs, of the packs' classes. Errors of packs_init(). */
+int pack_templates_make(struct packs *packs, uint64_t seed, uint64_t bytes_max);

@@ -57,6 +57,8 @@ int pack_tokens_add(struct pack_tokens *tokens, uint32_t count, uint32_t patches
 {
 	uint64_t key = key_of(count, patches), at = find_place(tokens, key);
 	if (tokens->table[at] == 0) {
+		if (tokens->key_count == PACKS_GROUPS_MAX)
+			return -E2BIG;
 		if (tokens->key_count == tokens->table_size / 2) {
 			if (grow(tokens) < 0)
 				return -ENOMEM;

@@ -72,12 +72,12 @@ static int sort_members(struct packs *packs, const struct selection *selection,
 
 int packs_init(struct packs *packs, const struct selection *selection,
 	       const struct pack_tokens *tokens, uint64_t seed, uint32_t tokens_max,
-	       uint32_t batch_size)
+	       uint32_t batch_size, uint64_t bytes_max)
 {
 	struct packs result = {.tokens_max = tokens_max, .batch_size = batch_size};
 	assert(tokens->count == selection->count && tokens_max > 0 && batch_size > 0);
 	int r = sort_members(&result, selection, tokens);
-	r = r ?: pack_templates_make(&result, seed);
+	r = r ?: pack_templates_make(&result, seed, bytes_max);
 	if (r < 0)
 		packs_deinit(&result);
 	else

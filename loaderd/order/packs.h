@@ -27,6 +27,7 @@
 enum {
 	PACKS_TEMPLATES = 256,
 	PACKS_TOKENS_MAX = 1 << 28, /* of a pack */
+	PACKS_GROUPS_MAX = 1 << 20,
 };
 
 /* Samples of as many tokens. */
@@ -79,17 +80,21 @@ struct pack_draw {
 
 /* For `samples` samples. Returns NULL if out of memory. */
 struct pack_tokens *pack_tokens_new(uint64_t samples);
-/* Adds the next sample of the selection: all its tokens, and the patches of its image. -ENOMEM. */
+/*
+ * Adds the next sample of the selection: all its tokens, and the patches of its image. -ENOMEM;
+ * -E2BIG if there are more than PACKS_GROUPS_MAX different ones.
+ */
 int pack_tokens_add(struct pack_tokens *tokens, uint32_t count, uint32_t patches);
 /* Accepts NULL. */
 void pack_tokens_free(struct pack_tokens *tokens);
 /*
  * Makes packs of the samples of a selection, to each of which `tokens` has been added, none with
- * more than tokens_max. batch_size, tokens_max: at least 1. -ENOMEM.
+ * more than tokens_max. batch_size, tokens_max: at least 1. -ENOMEM; -EDQUOT if templates take more
+ * than bytes_max.
  */
 int packs_init(struct packs *packs, const struct selection *selection,
 	       const struct pack_tokens *tokens, uint64_t seed, uint32_t tokens_max,
-	       uint32_t batch_size);
+	       uint32_t batch_size, uint64_t bytes_max);
 /* Returns the number of samples of a pack in an epoch. */
 uint32_t packs_size(const struct packs *packs, uint64_t seed, bool shuffle, uint64_t epoch,
 		    uint64_t pack);

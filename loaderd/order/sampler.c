@@ -543,14 +543,16 @@ int sampler_set_buckets(struct sampler_part *part, const struct packimg *dataset
 }
 
 int sampler_set_packs(struct sampler_part *part, const struct pack_tokens *tokens, uint64_t seed,
-		      uint32_t tokens_max, uint32_t batch_size, struct sampler_error *error)
+		      uint32_t tokens_max, uint32_t batch_size, uint64_t bytes_max,
+		      struct sampler_error *error)
 {
 	if (part->kind != SAMPLER_ONCE)
 		return refuse(
 			error, "batch_tokens",
 			"with batch_tokens, each chosen sample comes once in an epoch: leave "
 			"out weights, class_weights, balanced, classes_per_batch and buckets");
-	int r = packs_init(&part->packs, &part->selection, tokens, seed, tokens_max, batch_size);
+	int r = packs_init(&part->packs, &part->selection, tokens, seed, tokens_max, batch_size,
+			   bytes_max);
 	if (r == 0)
 		part->kind = SAMPLER_PACKS;
 	return r;

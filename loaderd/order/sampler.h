@@ -142,9 +142,13 @@ int sampler_set_class_weights(struct sampler_part *part, const struct packimg *d
 			      const float *weights, uint32_t stages, struct sampler_error *error);
 int sampler_set_class_batches(struct sampler_part *part, const struct packimg *dataset,
 			      uint32_t classes_per_batch, struct sampler_error *error);
-/* tokens: of the selection's samples. batch_size, tokens_max: of a batch of one rank. */
+/*
+ * tokens: of the selection's samples. batch_size, tokens_max: of a batch of one rank. -EDQUOT as of
+ * packs_init().
+ */
 int sampler_set_packs(struct sampler_part *part, const struct pack_tokens *tokens, uint64_t seed,
-		      uint32_t tokens_max, uint32_t batch_size, struct sampler_error *error);
+		      uint32_t tokens_max, uint32_t batch_size, uint64_t bytes_max,
+		      struct sampler_error *error);
 /* sizes: [count] of the buckets, at most BUCKETS_MAX. */
 int sampler_set_buckets(struct sampler_part *part, const struct packimg *dataset,
 			const struct bucket_size *sizes, uint32_t count,

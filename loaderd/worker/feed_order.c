@@ -515,6 +515,11 @@ static int add_tokens(const struct choosing *at, const Loaderd__OpenFeed *reques
 		return refuse_shrunk(at);
 	if (r == -ERANGE)
 		return refuse_tokens(at, request, index, patches, further);
+	if (r == -E2BIG)
+		return refuse_part(at, EINVAL, "tokens_field",
+				   "the samples have too many different numbers of tokens and "
+				   "patches to be packed, more than 1,048,576: name a column of "
+				   "numbers of tokens");
 	return is_stopped(at) ? refuse_stopped(at) : refuse_memory(at, r);
 }
 
@@ -547,8 +552,14 @@ static int choose_packs(struct choosing *at, const Loaderd__OpenFeed *request,
 		r = refuse_sampler(at,
 				   sampler_set_packs(at->part, tokens, request->seed,
 						     request->batch_tokens, request->batch_size,
-						     &error),
+						     at->config->order_bytes, &error),
 				   &error);
+	if (r == -EDQUOT)
+		r = refuse_request(at->refusal, EDQUOT, "batch_tokens",
+				   "the packs of %llu samples take more than the daemon's limit of "
+				   "%llu bytes ([limits] order_bytes)",
+				   (unsigned long long)count,
+				   (unsigned long long)at->config->order_bytes);
 	pack_tokens_free(tokens);
 	return r;
 }

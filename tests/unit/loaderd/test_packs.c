@@ -12,6 +12,7 @@
 #include "loaderd/order/sampler.h"
 #include "tests/test.h"
 
+#include <errno.h>
 #include <math.h>
 
 enum { SAMPLES = 2003, BATCH = 24, TOKENS = 400 };
@@ -60,7 +61,7 @@ static struct sampler make_sampler(const struct counts *counts, const struct sel
 			0);
 	}
 	assert_int_equal(sampler_set_packs(sampler.parts, tokens, sampler.seed, tokens_max,
-					   batch_size, &error),
+					   batch_size, UINT64_MAX, &error),
 			 0);
 	pack_tokens_free(tokens);
 	assert_int_equal(sampler_finish(&sampler, NULL, SAMPLER_ENDS_FIRST, 0, &error), 0);
@@ -208,6 +209,24 @@ TEST(budget)
 	check_laws(&small, PACKS_TOKENS_MAX, 7);
 	check_laws(&(struct counts){5, none, none}, 1, 2);
 	check_laws(&(struct counts){1, one, one}, 9, 1);
+}
+
+TEST(memory_is_limited)
+{
+	struct selection selection;
+	struct packs packs;
+	struct pack_tokens *tokens = pack_tokens_new(PACKS_GROUPS_MAX + 1);
+	assert_non_null(tokens);
+	for (uint32_t i = 0; i < PACKS_GROUPS_MAX; i++)
+		assert_int_equal(pack_tokens_add(tokens, i / 1024, i % 1024), 0);
+	assert_int_equal(pack_tokens_add(tokens, 5, 2000), -E2BIG);
+	assert_int_equal(pack_tokens_add(tokens, 5, 7), 0);
+	selection_init_all(&selection, PACKS_GROUPS_MAX + 1);
+	assert_int_equal(packs_init(&packs, &selection, tokens, 1, 8192, 64, 1000), -EDQUOT);
+	assert_int_equal(packs_init(&packs, &selection, tokens, 1, 8192, 64, 1 << 25), 0);
+	assert_true(packs.count > 0);
+	packs_deinit(&packs);
+	pack_tokens_free(tokens);
 }
 
 TEST(epochs_differ)
