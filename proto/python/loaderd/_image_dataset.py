@@ -375,6 +375,11 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
     # batches
 
     def _columns(self, batch: Batch, copy: bool, own: Any = torch.preserve_format) -> Dict[str, Any]:
+        if batch.layout == "patches":
+            raise BadOption(
+                "pipeline: patch_resize divides each image into patches of its own number, and an ImageDataset has images of one shape: "
+                "use a Feed, whose batch.images has the patches, or resize in place of patch_resize", 22,
+            )  # fmt: skip
         images, labels = batch.torch().images, batch._label_tensor()
         if isinstance(images, list):
             columns = {"image": Views(image.clone(memory_format=own) if copy else image for image in images), "label": labels}

@@ -281,6 +281,8 @@ class Patches(unittest.TestCase):
                 self.assertEqual(values.data_ptr(), batch.buffer("images").address)
                 self.assertEqual(offsets.tolist(), batch.images.offsets.tolist())
             self.assertEqual(len(made), 2)
+        with self.assertRaisesRegex(loaderd.BadOption, "use a Feed"):
+            loaderd.ImageDataset(self.path, pipeline=STEPS, daemon="private")[3]
         batch = next(self.feed(pipeline=f"{STEPS} to(f32)"))
         self.assertEqual([one.shape for one in batch.images.list()], [(PATCHES[s], PATCH * PATCH * 3) for s in batch.samples])
         if hasattr(torch.nested, "nested_tensor_from_jagged"):
