@@ -194,13 +194,14 @@ struct feed_order {
 	 */
 	uint32_t block_samples;
 	uint32_t group_blocks; /* at least 1 with block_samples */
+	/*
 	 * With one part and the defaults for what is above, buckets included: each batch of a rank
 	 * has as many samples as have this many tokens together, at most batch_size. 0: batch_size
 	 * samples. The patches that patch_resize makes of an image are tokens.
 	 */
 	uint32_t batch_tokens;
-	 /* A column of integers: tokens of each sample beside its patches; NULL or "": none */
-	 const char *tokens_field;
+	/* A column of integers: tokens of each sample beside its patches; NULL or "": none */
+	const char *tokens_field;
 };
 
 /*
