@@ -139,6 +139,7 @@ struct packimg_decoder {
 	/* State of the last begin call. */
 	const struct packimg_sample *sample;
 	uint32_t height, ready; /* height of the returned rectangle, and number of rows available */
+	uint64_t bands_image;   /* image of the budget of which bands are kept; 0 for none */
 };
 
 int packimg_isa_check(struct packimg_error *error)
@@ -314,9 +315,10 @@ int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample 
 			      ret_pixels, error);
 }
 
-int packimg_decode_raster(struct packimg_decoder *decoder, const struct packimg_sample *sample,
-			  const struct packimg_region *region, struct packimg_raster *ret_raster,
-			  struct packimg_error *error)
+/* keeps: as codec_request.keeps; follows: likewise, if the decoder still has the bands. */
+static int decode_raster(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+			 const struct packimg_region *region, bool keeps, bool follows,
+			 struct packimg_raster *ret_raster, struct packimg_error *error)
 {
 	struct packimg_error cause = {.text = ""};
 	struct codec_request request;
@@ -325,6 +327,8 @@ int packimg_decode_raster(struct packimg_decoder *decoder, const struct packimg_
 
 	if (r < 0)
 		return r;
+	request.keeps = keeps;
+	request.follows = follows && decoder->bands_image == decoder->budget.image;
 	if (!codecs[sample->codec]->raster)
 		return packimg_fail(error, -ENOTSUP,
 				    "sample %" PRIu64
@@ -332,14 +336,35 @@ int packimg_decode_raster(struct packimg_decoder *decoder, const struct packimg_
 				    "rasters as raster, raw or raw+zstd",
 				    sample->index, sample->codec);
 	decoder->height = 0;
-	scratch_budget_next(&decoder->budget);
+	decoder->bands_image = 0;
+	if (!request.follows)
+		scratch_budget_next(&decoder->budget);
 	r = codecs[sample->codec]->raster(decoder->states[sample->codec], &request, &raster,
 					  &cause);
 	if (r < 0)
 		return decoder_fail(decoder, error, r, sample, &cause);
+	decoder->bands_image = keeps ? decoder->budget.image : 0;
 	orient_raster(sample->orientation, &raster);
 	*ret_raster = raster;
 	return 0;
+}
+
+int packimg_decode_raster(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+			  const struct packimg_region *region, struct packimg_raster *ret_raster,
+			  struct packimg_error *error)
+{
+	return decode_raster(decoder, sample, region, false, false, ret_raster, error);
+}
+
+int packimg_decode_raster_bands(struct packimg_decoder *decoder,
+				const struct packimg_sample *sample,
+				const struct packimg_region *region, bool first,
+				struct packimg_raster *ret_raster, struct packimg_error *error)
+{
+	if (sample->codec != PACKIMG_CODEC_RASTER)
+		return packimg_fail(error, -ENOTSUP, "sample %" PRIu64 ": codec %u has no bands",
+				    sample->index, sample->codec);
+	return decode_raster(decoder, sample, region, true, !first, ret_raster, error);
 }
 
 int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_sample *sample,

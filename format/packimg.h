@@ -373,6 +373,17 @@ int packimg_decode_raster(struct packimg_decoder *decoder, const struct packimg_
 			  const struct packimg_region *region, struct packimg_raster *ret_raster,
 			  struct packimg_error *error);
 
+/*
+ * Like packimg_decode_raster(), for several regions of one raster: the decoder has memory for all
+ * bands, and keeps those that it has decoded, so that each is decoded once. Begins with this raster
+ * if `first` is set, and after an error or another use of the decoder; otherwise sample has to be
+ * the one before. -ENOTSUP for samples of other codecs.
+ */
+int packimg_decode_raster_bands(struct packimg_decoder *decoder,
+				const struct packimg_sample *sample,
+				const struct packimg_region *region, bool first,
+				struct packimg_raster *ret_raster, struct packimg_error *error);
+
 enum {
 	PACKIMG_ROWS_HELD = 8,
 	PACKIMG_PLANE_ROWS_HELD = 24,

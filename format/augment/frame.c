@@ -168,7 +168,9 @@ static int get_raster(struct pipeline_scratch *scratch, const struct packimg_sam
 		ret_raster->height = region->height;
 		return 0;
 	}
-	int r = packimg_decode_raster(scratch->decoder, sample, region, ret_raster, error);
+	int r = 0;
+	if (!shared_rasters_decode(&scratch->rasters, sample, form->number, region, ret_raster))
+		r = packimg_decode_raster(scratch->decoder, sample, region, ret_raster, error);
 
 	scratch->times.decode += ticks_since(start);
 	return r == 0 ? check_raster(sample, form, ret_raster, error) : r;

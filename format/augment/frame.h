@@ -65,6 +65,11 @@ struct frame_raster {
 	enum pipeline_filter filter;
 	/* What is made of the elements: widen.h. 0 for the same. */
 	enum schema_element output;
+	/*
+	 * Tells the rasters of a sample apart, of which what several views show is decoded once; 0
+	 * to decode it for each
+	 */
+	uint32_t number;
 };
 
 /*

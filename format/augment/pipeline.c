@@ -40,8 +40,9 @@ void pipeline_scratch_limit(struct pipeline_scratch *scratch, uint64_t bytes)
 {
 	packimg_decoder_limit(scratch->decoder, bytes);
 	scratch->shared.limit = bytes / (2 * SHARED_DECODERS_MAX);
+	scratch->rasters.limit = bytes / (2 * SHARED_RASTERS_MAX);
 	if (bytes > 0 && scratch->shared.limit == 0) /* which would mean no limit */
-		scratch->shared.limit = 1;
+		scratch->shared.limit = scratch->rasters.limit = 1;
 }
 
 void pipeline_scratch_shared_seed(struct pipeline_scratch *scratch, uint64_t seed)
@@ -92,6 +93,7 @@ void pipeline_scratch_free(struct pipeline_scratch *scratch)
 		return;
 	packimg_decoder_free(scratch->decoder);
 	shared_pictures_deinit(&scratch->shared);
+	shared_rasters_deinit(&scratch->rasters);
 	resize_free(scratch->resize);
 	effects_free(scratch->effects);
 	free(scratch->between[0].data);
@@ -416,6 +418,7 @@ void pipeline_share_decode(struct pipeline_scratch *scratch, const struct packim
 	uint64_t start = ticks_now();
 
 	shared_pictures_drop(&scratch->shared);
+	shared_rasters_begin(&scratch->rasters, count > 1);
 	for (unsigned i = 0; i < count; i++) {
 		const struct geometry_subject subject = {.value = views[i].value,
 							 .shared_seed = scratch->shared_seed,

@@ -281,7 +281,7 @@ struct pipeline_scratch;
 int pipeline_scratch_new(struct pipeline_scratch **ret_scratch);
 /*
  * Sets the memory limit of the decoder: packimg_decoder_limit(). Pictures that views share may take
- * half as much again.
+ * half as much again, and so may rasters.
  */
 void pipeline_scratch_limit(struct pipeline_scratch *scratch, uint64_t bytes);
 void pipeline_scratch_free(struct pipeline_scratch *scratch);
@@ -322,9 +322,10 @@ struct pipeline_view_call {
 
 /*
  * Announces the pipeline_apply() calls that make the views of a sample in an epoch, at most
- * PIPELINE_VIEWS_MAX: what several of them need is decoded once. This changes neither outputs nor
- * errors. The sample's memory must not get another sample before the next announcement, whose count
- * may be 0. Call pipeline_scratch_shared_seed() before. Adds the time to *times, which may be NULL.
+ * PIPELINE_VIEWS_MAX: what several of them need is decoded once, also of the masks and rasters that
+ * pipeline_apply_raster() makes for them. This changes neither outputs nor errors. The sample's
+ * memory must not get another sample before the next announcement, whose count may be 0. Call
+ * pipeline_scratch_shared_seed() before. Adds the time to *times, which may be NULL.
  */
 void pipeline_share_decode(struct pipeline_scratch *scratch, const struct packimg_sample *sample,
 			   const struct pipeline_view_call *views, unsigned count, uint64_t epoch,

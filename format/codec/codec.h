@@ -17,6 +17,8 @@ struct codec_request {
 	/* scale to decode at, chosen by decode.c: 1/denominator, with 1, 2, 4 or 8 */
 	uint32_t denominator;
 	bool by_rows; /* rows() will be called until all rows are decoded */
+	bool keeps;   /* raster(): keep bands, for requests of the same sample that follow */
+	bool follows; /* such a request: the state has the bands of those before */
 };
 
 struct codec {

@@ -12,6 +12,9 @@ struct raster_state {
 	struct scratch frame; /* copy of one band's bytes */
 	struct scratch rows;  /* decoded rows of the bands that the region touches */
 	struct scratch grey;  /* grey region as RGB */
+	/* Of kept bands, which `rows` has from band 0 on: */
+	struct raster_head head;
+	struct scratch decoded; /* a byte for each band, 1 if `rows` has it */
 };
 
 size_t packimg_element_size(enum packimg_element element)
@@ -48,6 +51,7 @@ static void raster_state_free(void *state)
 	scratch_deinit(&raster->frame);
 	scratch_deinit(&raster->rows);
 	scratch_deinit(&raster->grey);
+	scratch_deinit(&raster->decoded);
 	free(raster);
 }
 
@@ -61,6 +65,7 @@ static int raster_state_new(struct scratch_budget *budget, void **ret_state)
 	scratch_init(&raster->frame, budget);
 	scratch_init(&raster->rows, budget);
 	scratch_init(&raster->grey, budget);
+	scratch_init(&raster->decoded, budget);
 	raster->context = ZSTD_createDCtx();
 	if (!raster->context) {
 		raster_state_free(raster);
@@ -204,43 +209,83 @@ static int band_decode(struct raster_state *raster, const struct codec_request *
 	return 0;
 }
 
+/* Reads the head and the table of a sample, and reserves memory for bands, if they are kept. */
+static int raster_begin(struct raster_state *raster, const struct codec_request *request,
+			const struct raster_band **ret_bands, struct packimg_error *error)
+{
+	const struct packimg_sample *sample = request->sample;
+	struct raster_head *head = &raster->head;
+	int r = raster_head_read(sample->data, sample->data_size, request->width, request->height,
+				 sample->channels, head, error);
+
+	if (r == 0)
+		r = raster_table(raster, sample, head, ret_bands, error);
+	if (r < 0 || !request->keeps)
+		return r;
+	r = scratch_reserve(&raster->rows, head->bands * (head->band_rows * head->stride));
+	if (r == 0)
+		r = scratch_reserve(&raster->decoded, head->bands);
+	if (r < 0)
+		return packimg_fail(error, r, "out of memory for %u bands", head->bands);
+	memset(raster->decoded.data, 0, head->bands);
+	return 0;
+}
+
+/* Decodes the bands `first` to `last`, without those that are kept, to rows of band `origin` on. */
+static int decode_bands(struct raster_state *raster, const struct codec_request *request,
+			const struct raster_band *bands, uint32_t first, uint32_t last,
+			uint32_t origin, struct packimg_error *error)
+{
+	const struct raster_head *head = &raster->head;
+	const size_t band_size = head->band_rows * head->stride;
+	int r = 0;
+
+	for (uint32_t i = first; i <= last && r == 0; i++) {
+		if (request->keeps && raster->decoded.data[i])
+			continue;
+		r = band_decode(raster, request, head, bands, i,
+				raster->rows.data + (i - origin) * band_size, error);
+		if (request->keeps && r == 0)
+			raster->decoded.data[i] = 1;
+	}
+	return r;
+}
+
 /* Decodes the bands that the region touches, and returns the region. */
 static int raster_region(void *state, const struct codec_request *request,
 			 struct packimg_raster *ret_raster, struct packimg_error *error)
 {
 	const struct packimg_region *region = &request->region;
-	const struct raster_band *bands = NULL;
 	struct raster_state *raster = state;
-	const struct packimg_sample *sample = request->sample;
-	struct raster_head head;
-	int r = raster_head_read(sample->data, sample->data_size, request->width, request->height,
-				 sample->channels, &head, error);
+	const struct raster_head *head = &raster->head;
+	/* What was checked counts: a file may have changed since. */
+	const struct raster_band *bands = (const struct raster_band *)raster->table.data;
+	int r = request->follows ? 0 : raster_begin(raster, request, &bands, error);
 
-	if (r == 0)
-		r = raster_table(raster, sample, &head, &bands, error);
 	if (r < 0)
 		return r;
-	uint32_t first = region->y / head.band_rows;
-	uint32_t last = (region->y + region->height - 1) / head.band_rows;
-	size_t band_size = head.band_rows * head.stride;
-	r = scratch_reserve(&raster->rows, (last - first + 1) * band_size);
+	uint32_t first = region->y / head->band_rows;
+	uint32_t last = (region->y + region->height - 1) / head->band_rows;
+	uint32_t origin = request->keeps ? 0 : first;
+
+	if (!request->keeps)
+		r = scratch_reserve(&raster->rows,
+				    (last - first + 1) * (head->band_rows * head->stride));
 	if (r < 0)
 		return packimg_fail(error, r, "out of memory for bands %u to %u", first, last);
-	for (uint32_t i = first; i <= last && r == 0; i++)
-		r = band_decode(raster, request, &head, bands, i,
-				raster->rows.data + (i - first) * band_size, error);
+	r = decode_bands(raster, request, bands, first, last, origin, error);
 	if (r < 0)
 		return r;
-	size_t pixel_size = head.element_size * head.channels;
+	size_t pixel_size = head->element_size * head->channels;
 	*ret_raster = (struct packimg_raster){
-		.data = raster->rows.data + (region->y - first * head.band_rows) * head.stride +
+		.data = raster->rows.data + (region->y - origin * head->band_rows) * head->stride +
 			region->x * pixel_size,
 		.step_x = (ptrdiff_t)pixel_size,
-		.step_y = (ptrdiff_t)head.stride,
+		.step_y = (ptrdiff_t)head->stride,
 		.width = region->width,
 		.height = region->height,
-		.channels = head.channels,
-		.element = head.element,
+		.channels = head->channels,
+		.element = head->element,
 	};
 	return 0;
 }

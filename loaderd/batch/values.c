@@ -358,7 +358,8 @@ static int frame_size(const struct value *value, const struct value_origin *orig
 
 struct frame_raster values_raster_form(const struct value *value)
 {
-	struct frame_raster form = {.element = (enum packimg_element)value->stored,
+	struct frame_raster form = {.number = 1 + value->image,
+				    .element = (enum packimg_element)value->stored,
 				    .output = (enum schema_element)value->element,
 				    .channels = value->channels,
 				    .filter = (enum pipeline_filter)value->filter};

@@ -91,12 +91,12 @@ struct sandbox_limits worker_limits(const struct server *server)
 	const struct config *config = server->config;
 	const uint64_t threads = server_threads_max(server), half = memory_available() / 2;
 	/*
-	 * Count decode_bytes twice and a half: if files are not mapped, a thread may also hold the
-	 * sample's encoded bytes; and pictures that views share (pipeline_scratch_limit()).
+	 * Count decode_bytes three times: if files are not mapped, a thread may also hold the
+	 * sample's encoded bytes; and pictures and rasters that views share
+	 * (pipeline_scratch_limit()).
 	 */
-	uint64_t need =
-		add_product(FIXED_BYTES, pool_thread_indices(server->pool),
-			    2 * config->decode_bytes + config->decode_bytes / 2 + THREAD_BYTES);
+	uint64_t need = add_product(FIXED_BYTES, pool_thread_indices(server->pool),
+				    3 * config->decode_bytes + THREAD_BYTES);
 	need = add_product(need, config->feeds_per_user, config->readahead_bytes);
 	/* The tables of one order, and the lists from which they are being made. */
 	need = add_product(need, 3, config->order_bytes);

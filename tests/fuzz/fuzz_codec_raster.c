@@ -30,6 +30,27 @@ static uint8_t *copy_pixels(const struct packimg_raster *raster)
 	return pixels;
 }
 
+/* Checks that bands that are kept have the pixels of the whole, NULL if it is damaged. */
+static void compare_bands(const struct packimg_sample *sample, const struct packimg_region *region,
+			  const uint8_t *pixels)
+{
+	struct packimg_region all = {0, 0, sample->width, sample->height};
+	struct packimg_raster part, whole;
+
+	int first = packimg_decode_raster_bands(decoder, sample, region, true, &part, NULL);
+	int r = packimg_decode_raster_bands(decoder, sample, &all, false, &whole, NULL);
+	if ((r == 0) != (pixels != NULL) || (pixels && first < 0))
+		abort();
+	if (!pixels)
+		return;
+	size_t pixel = packimg_element_size(whole.element) * whole.channels;
+	uint8_t *mine = copy_pixels(&whole);
+
+	if (memcmp(mine, pixels, pixel * whole.width * whole.height) != 0)
+		abort();
+	free(mine);
+}
+
 static void compare_region(const struct packimg_sample *sample)
 {
 	struct packimg_region all = {0, 0, sample->width, sample->height};
@@ -55,6 +76,7 @@ static void compare_region(const struct packimg_sample *sample)
 	} else if (r == 0) {
 		abort();
 	}
+	compare_bands(sample, &region, pixels);
 	free(pixels);
 }
 

@@ -8,6 +8,7 @@
 #include "format/augment/apply/canvas.h"
 #include "format/augment/apply/raster_resampler.h"
 #include "format/augment/apply/shared_pictures.h"
+#include "format/augment/apply/shared_rasters.h"
 #include "format/augment/deferred.h"
 #include "format/augment/frame.h"
 #include "format/augment/kernels/block.h"
@@ -28,6 +29,7 @@ struct pipeline_scratch {
 	struct pipeline_window window;     /* of finished pictures; width 0 for all */
 	const struct mosaic_tile *tile;    /* whose values are moved, or NULL: mosaic.h */
 	struct shared_pictures shared;     /* from which the views are made */
+	struct shared_rasters rasters;     /* likewise */
 	struct block picture;              /* which is divided into patches */
 	struct pipeline_times times;       /* for the current sample; resize is computed last */
 	struct deferred deferred;          /* deferred transforms of the sample made last */

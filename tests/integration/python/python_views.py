@@ -61,14 +61,14 @@ class Views(unittest.TestCase):
         cls.daemon = loaderd.Feed(cls.path, pipeline="resize(8x8)", batch_size=1, daemon="private")
         cls.addClassCleanup(cls.daemon.close)
 
-    def open(self, pipeline=VIEWS, **options):
+    def open(self, pipeline=VIEWS, path=None, **options):
         options = {"batch_size": BATCH, "shuffle": True, "seed": 3, "socket": self.daemon.socket, "epoch_end": 2, **options}
-        return loaderd.Feed(self.path, pipeline=pipeline, **options)
+        return loaderd.Feed(path or self.path, pipeline=pipeline, **options)
 
     def copies(self, pipeline, name, count, **options):
         """What a feed without views makes of copy 0 .. count - 1 of each sample: {(epoch, sample, copy): value}."""
         made = {}
-        with self.open(pipeline, repeats=count, batch_size=count, **options) as feed:
+        with self.open(pipeline, repeats=count, **{**options, "batch_size": count}) as feed:
             for batch in feed:
                 for i in range(batch.count):
                     made[batch.epoch, int(batch.samples[i]), i] = numpy.array(batch[name][i])
@@ -99,6 +99,28 @@ class Views(unittest.TestCase):
                             for i in range(batch.count):
                                 want = alone[name][batch.epoch, int(batch.samples[i]), number]
                                 self.assertTrue(numpy.array_equal(numpy.array(got[i]), want), (view, copy, name, i))
+
+    def test_rasters_are_decoded_once_for_all_views(self):
+        """More masks and rasters than are kept, of many bands, have the bytes that each view decodes alone."""
+        path, names = os.path.join(self.folder.name, "rasters.pimg"), ["m0", "m1", "m2", "m3", "d0", "d1"]
+        schema = "image: image u8[h,w,3]\n" + "".join(f"{name}: {'mask(image) u8' if name[0] == 'm' else 'raster(image) f32'}[h,w]\n" for name in names)
+        with loaderd.Writer(path, schema) as writer:
+            for i in range(6):
+                random, shape = numpy.random.default_rng(i), (150 + i, 90)
+                smooth = numpy.add.outer(numpy.arange(shape[0]), numpy.arange(shape[1])) // 16 % 7
+                values = {name: (smooth + random.integers(0, 2, shape) * k).astype("u1" if name[0] == "m" else "f4") for k, name in enumerate(names)}
+                writer.add({"image": random.integers(0, 256, (*shape, 3), "u1"), **values})
+        options = {"path": path, "values": names, "batch_size": 3}
+        pipelines = ["random_resized_crop(40) hflip", "random_resized_crop(16, scale=0.05:0.4) d0: filter(bilinear)"]
+        alone = [{name: self.copies(pipeline, name, 4, **options) for name in names} for pipeline in pipelines]
+        with self.open(f"view a(2) {{ {pipelines[0]} }} view b(2) {{ {pipelines[1]} }}", **options) as feed:
+            for batch in feed:
+                for copy in range(4):
+                    for name in names:
+                        made = batch[f"{'ab'[copy // 2]}.{name}"][copy % 2]
+                        for i in range(batch.count):
+                            want = alone[copy // 2][name][batch.epoch, int(batch.samples[i]), copy]
+                            self.assertTrue(numpy.array_equal(made[i], want), (name, copy, i))
 
     def test_jpegs_are_decoded_once_for_all_views(self):
         """The pictures that views share have the bytes that each decodes alone, at full and at reduced scale, of any kind of JPEG."""

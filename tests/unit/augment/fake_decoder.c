@@ -155,6 +155,16 @@ int packimg_decode_raster(struct packimg_decoder *decoder, const struct packimg_
 	return 0;
 }
 
+int packimg_decode_raster_bands(struct packimg_decoder *decoder,
+				const struct packimg_sample *sample,
+				const struct packimg_region *region, bool first,
+				struct packimg_raster *ret_raster, struct packimg_error *error)
+{
+	fake_decoder.begun += first;
+	fake_decoder.followed += !first;
+	return packimg_decode_raster(decoder, sample, region, ret_raster, error);
+}
+
 int packimg_decode_keep(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 			const struct packimg_region *region)
 {

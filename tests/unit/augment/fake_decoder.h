@@ -22,6 +22,8 @@ struct fake_decoder {
 	/* Last argument of packimg_decoder_limit(), and the number of its calls. */
 	uint64_t limit;
 	unsigned limits;
+	/* Calls of packimg_decode_raster_bands(), which are among `calls`. */
+	unsigned begun, followed;
 	int fail; /* if negative, every call fails with this error */
 };
 

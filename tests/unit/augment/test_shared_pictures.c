@@ -2,6 +2,8 @@
  * pipeline_share_decode(): views made from a shared picture have the bytes of those that decode
  * their own region, and a picture is shared only where that is less work.
  */
+#include "format/augment/apply/shared_rasters.h"
+#include "format/augment/frame.h"
 #include "format/augment/grammar/transforms.h"
 #include "tests/unit/augment/pipeline_test.h"
 
@@ -172,6 +174,65 @@ TEST(memory_is_limited)
 	pipeline_share_decode(scratch, &sample, calls, VIEWS, 1, NULL);
 	assert_int_equal(fake_decoder.calls, 0);
 	pipeline_scratch_free(scratch);
+	for (unsigned i = 0; i < VIEWS; i++)
+		pipeline_free(pipelines[i]);
+	free((void *)sample.data);
+}
+
+/* Makes views of rasters of one sample, all at the same address. number: of the first. */
+static void make_rasters(struct pipeline *const *pipelines, struct packimg_sample *sample,
+			 uint32_t number, uint32_t rasters, bool share)
+{
+	struct pipeline_view_call calls[VIEWS] = {0};
+	static uint8_t made[40 * 40 * 3], expected[40 * 40 * 3];
+
+	for (unsigned i = 0; i < VIEWS; i++)
+		calls[i] = (struct pipeline_view_call){pipelines[i], i};
+	pipeline_share_decode(scratches[0], sample, calls, share ? VIEWS : 1, 1, NULL);
+	fake_decoder.begun = fake_decoder.followed = fake_decoder.calls = 0;
+	for (unsigned i = 0; i < VIEWS; i++)
+		for (uint32_t k = 0; k < rasters; k++) {
+			struct frame_raster form = {.width = sample->width,
+						    .height = sample->height,
+						    .element = PACKIMG_ELEMENT_U8,
+						    .channels = 3,
+						    .number = number ? number + k : 0};
+
+			assert_int_equal(pipeline_apply_raster(pipelines[i], scratches[0], sample,
+							       &form, i, 1, made, NULL, NULL),
+					 0);
+			form.number = 0;
+			assert_int_equal(pipeline_apply_raster(pipelines[i], scratches[0], sample,
+							       &form, i, 1, expected, NULL, NULL),
+					 0);
+			assert_memory_equal(made, expected, sizeof(made));
+		}
+	assert_int_equal(fake_decoder.calls, 2 * VIEWS * rasters);
+}
+
+TEST(bands_of_rasters_are_kept_for_all_views)
+{
+	struct pipeline *pipelines[] = {parse("random_resized_crop(40)"),
+					parse("random_resized_crop(40, scale=0.1:0.4) hflip"),
+					parse("random_crop(40)"), parse("resize(40x40) vflip")};
+	struct packimg_sample sample = new_sample(60, 50, 3);
+
+	sample.codec = PACKIMG_CODEC_RASTER;
+	make_rasters(pipelines, &sample, 1, 2, true);
+	assert_int_equal(fake_decoder.begun, 2);
+	assert_int_equal(fake_decoder.followed, 2 * (VIEWS - 1));
+	/* the next sample may have the same memory */
+	sample.index++;
+	make_rasters(pipelines, &sample, 1, 6, true);
+	assert_int_equal(fake_decoder.begun, SHARED_RASTERS_MAX);
+	assert_int_equal(fake_decoder.followed, SHARED_RASTERS_MAX * (VIEWS - 1));
+	make_rasters(pipelines, &sample, 0, 2, true);
+	assert_int_equal(fake_decoder.begun, 0);
+	make_rasters(pipelines, &sample, 1, 2, false);
+	assert_int_equal(fake_decoder.begun, 0);
+	sample.codec = PACKIMG_CODEC_RAW;
+	make_rasters(pipelines, &sample, 1, 2, true);
+	assert_int_equal(fake_decoder.begun, 0);
 	for (unsigned i = 0; i < VIEWS; i++)
 		pipeline_free(pipelines[i]);
 	free((void *)sample.data);

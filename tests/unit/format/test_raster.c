@@ -81,14 +81,25 @@ static const uint8_t *stored_pixel(const struct packimg_raster *stored, int orie
 	return stored->data + (ptrdiff_t)s * stored->step_x + (ptrdiff_t)t * stored->step_y;
 }
 
+/* How a region is decoded: alone, or as the first or a later one of which bands are kept. */
+enum how { ALONE, FIRST, LATER };
+
+static int decode_raster(const struct packimg_sample *sample, const struct packimg_region *region,
+			 enum how how, struct packimg_raster *ret_raster)
+{
+	return how == ALONE ? packimg_decode_raster(decoder, sample, region, ret_raster, &error)
+			    : packimg_decode_raster_bands(decoder, sample, region, how == FIRST,
+							  ret_raster, &error);
+}
+
 /* Decodes a region of a sample and compares it with what was stored. */
-static void compare(const struct packimg_sample *sample, const struct packimg_raster *stored,
-		    const struct packimg_region *region)
+static void compare_as(enum how how, const struct packimg_sample *sample,
+		       const struct packimg_raster *stored, const struct packimg_region *region)
 {
 	size_t size = packimg_element_size(stored->element) * stored->channels;
 	struct packimg_raster got;
 
-	if (packimg_decode_raster(decoder, sample, region, &got, &error) < 0)
+	if (decode_raster(sample, region, how, &got) < 0)
 		fail_msg("%s", error.text);
 	assert_int_equal(got.width, region->width);
 	assert_int_equal(got.height, region->height);
@@ -106,15 +117,23 @@ static void compare(const struct packimg_sample *sample, const struct packimg_ra
 					 region->height, region->x, region->y, x, y);
 }
 
+static void compare(const struct packimg_sample *sample, const struct packimg_raster *stored,
+		    const struct packimg_region *region)
+{
+	compare_as(ALONE, sample, stored, region);
+}
+
+/* The whole, and parts; then parts of which bands are kept, and the whole. */
 static void compare_regions(const struct packimg_sample *sample,
 			    const struct packimg_raster *stored)
 {
 	uint64_t random = sample->width * 1000 + sample->height;
+	const int rounds = sample->codec == PACKIMG_CODEC_RASTER ? 12 : 6;
 
-	for (int i = 0; i < 6; i++) {
+	for (int i = 0; i < rounds; i++) {
 		struct packimg_region region = {0, 0, sample->width, sample->height};
 
-		if (i > 0) {
+		if (i > 0 && i < 11) {
 			region.x = (uint32_t)(image_random(&random) % sample->width);
 			region.y = (uint32_t)(image_random(&random) % sample->height);
 			region.width =
@@ -122,7 +141,7 @@ static void compare_regions(const struct packimg_sample *sample,
 			region.height =
 				1 + (uint32_t)(image_random(&random) % (sample->height - region.y));
 		}
-		compare(sample, stored, &region);
+		compare_as(i < 6 ? ALONE : i == 6 ? FIRST : LATER, sample, stored, &region);
 	}
 }
 
@@ -309,6 +328,43 @@ TEST(only_bands_of_the_region_are_read)
 				 -EBADMSG);
 		assert_int_equal(packimg_decode_raster(decoder, &sample, &low, &got, &error),
 				 -EBADMSG);
+		free(data);
+	}
+	free(pixels);
+}
+
+/* Changes of a band that is kept are not seen; those of others are. */
+TEST(kept_bands_are_not_decoded_again)
+{
+	struct packimg_region middle = {3, 16, 20, 16}, rest = {0, 20, 40, 28}, top = {0, 0, 9, 9};
+	struct packimg_raster raster, got;
+	uint8_t *pixels = mask_pixels(40, 48, 1, PACKIMG_ELEMENT_U8, &raster);
+
+	for (int method = PACKIMG_RASTER_ZSTD; method <= PACKIMG_RASTER_RUNS; method++) {
+		struct packimg_sample sample = encode(&raster, method, 4, 1);
+		uint8_t *data = malloc(sample.data_size);
+		uint32_t ends[3];
+
+		memcpy(data, sample.data, sample.data_size);
+		for (int i = 0; i < 3; i++)
+			memcpy(&ends[i], data + 8 + 8 * i, 4);
+		sample.data = data;
+		compare_as(FIRST, &sample, &raster, &middle);
+		memset(data, 0xff, 32);
+		memset(data + ends[0], 0xff, ends[1] - ends[0]);
+		compare_as(LATER, &sample, &raster, &rest);
+		compare_as(LATER, &sample, &raster, &middle);
+		memset(data + 32, 0xff, ends[0] - 32);
+		assert_int_equal(decode_raster(&sample, &top, LATER, &got), -EBADMSG);
+		/* begins again, and reads the head */
+		assert_int_equal(decode_raster(&sample, &middle, LATER, &got), -EBADMSG);
+		sample = encode(&raster, method, 4, 1);
+		compare_as(FIRST, &sample, &raster, &middle);
+		/* another use of the decoder */
+		compare_as(ALONE, &sample, &raster, &top);
+		compare_as(LATER, &sample, &raster, &rest);
+		sample.codec = PACKIMG_CODEC_RAW;
+		assert_int_equal(decode_raster(&sample, &top, FIRST, &got), -ENOTSUP);
 		free(data);
 	}
 	free(pixels);
