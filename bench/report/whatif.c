@@ -108,6 +108,13 @@ static int bench_new(const char *path, const char *pipeline, struct bench **ret_
 
 	if (!bench)
 		return -ENOMEM;
+	if (path_is_address(path)) {
+		bench_free(bench);
+		return error_set(error, -ENOTSUP,
+				 "%.300s: the images of a dataset in a store cannot be examined; "
+				 "fetch it first: packimg fetch %.300s -o FILE",
+				 path, path);
+	}
 	int r = packimg_open(path, &bench->dataset, &reason);
 	if (r) {
 		bench_free(bench);

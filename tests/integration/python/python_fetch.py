@@ -1,7 +1,10 @@
-"""Addresses of datasets in stores in place of paths: Feed, DataLoader, dataset(), with a double of loaderd-fetch ($FETCH_DOUBLE)."""
+"""Addresses of datasets in stores in place of paths: Feed, DataLoader, dataset(), loaderbench, trainer; with a double of loaderd-fetch ($FETCH_DOUBLE)."""
 
 import hashlib
+import json
 import os
+import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -23,6 +26,22 @@ except ImportError:
 SAMPLES, BATCH = 60, 8
 SCHEMA = "image: image u8[h,w,3]\nlabel: class i32\n"
 PIPELINE = "random_resized_crop(24) hflip(0.5)"
+RECIPE = """
+[data]
+batch_size = 10
+pipeline = resize(16x16)
+val_pipeline = resize(16x16)
+[model]
+name = resnet_cifar
+depth = 8
+width = 0.5
+[train]
+epochs = 1
+threads = 1
+class_weights = balanced
+[log]
+interval = 1
+"""
 
 
 class Case(unittest.TestCase):
@@ -122,6 +141,38 @@ class Addresses(Case):
             self.assertTrue(_daemon.is_address(path), path)
         for path in ("/a://b", "://a", "s3:/a", ""):
             self.assertFalse(_daemon.is_address(path), path)
+
+
+class Programs(Case):
+    def run_program(self, variable, *arguments):
+        if variable not in os.environ:
+            self.skipTest(f"{variable} is not built")
+        return subprocess.run([os.environ[variable], *arguments], capture_output=True, text=True, timeout=300)
+
+    def test_loaderbench(self):
+        remote, local = (self.run_program("LOADERBENCH", "--hash=9", "--pipeline=resize(16x16)", "--threads=1", "--batch=8", path) for path in (self.address, self.path))
+        self.assertEqual((remote.returncode, local.returncode), (0, 0), remote.stderr + local.stderr)
+        hashes = [re.findall(r"[0-9a-f]{32}", done.stdout) for done in (remote, local)]
+        self.assertEqual(len(hashes[0]), 1)
+        self.assertEqual(*hashes)
+        refused = self.run_program("LOADERBENCH", "--explain", "--pipeline=resize(16x16)", "--batch=8", "--seconds=0.1", "--warmup=0", self.address)
+        self.assertIn("the images of a dataset in a store cannot be examined", refused.stdout + refused.stderr)
+
+    def test_the_trainer(self):
+        losses = []
+        recipe = os.path.join(self.folder.name, "small.ini")
+        with open(recipe, "w") as file:
+            file.write(RECIPE)
+        for name, path in (("remote", self.address), ("local", self.path)):
+            output = os.path.join(self.folder.name, name)
+            options = ("--device", "cpu", "--socket", self.daemon.socket, "--output", output)
+            done = self.run_program("TRAINER", recipe, *options, f"data.train={path}", f"data.val={path}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("cannot count labels", done.stderr + done.stdout)
+            with open(os.path.join(output, "log.jsonl")) as log:
+                losses.append([line.get("loss_hex") for line in map(json.loads, log) if line["event"] in ("step", "eval")])
+        self.assertGreater(len(losses[0]), 6)
+        self.assertEqual(*losses)
 
 
 if __name__ == "__main__":

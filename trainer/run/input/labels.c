@@ -1,5 +1,7 @@
 #include "trainer/run/input/labels.h"
 
+#include "proto/client/fetch.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -27,9 +29,30 @@ static int labels_copy_fds(const struct packimg *mapped, int *fds)
 	return 0;
 }
 
+/* The fetcher has the index, and fetches no sample for it. */
+static int labels_open_fetched(const char *address, struct packimg **ret_dataset,
+			       struct packimg_error *error)
+{
+	const struct fetch_options facts = {.facts = true};
+	struct fetched *fetched;
+	char text[FEED_ERROR_MAX];
+	int r = fetch_open(address, &facts, &fetched, text);
+	if (r < 0) {
+		sentence_write(error->text, sizeof(error->text), "%s", text);
+		return r;
+	}
+	r = packimg_open_unmapped(address, fetched->files, fetched->file_count, ret_dataset, error);
+	for (uint32_t i = 0; r == 0 && i < fetched->file_count; i++)
+		fetched->files[i] = -1; /* the dataset has them */
+	fetch_close(fetched);
+	return r;
+}
+
 int labels_open(const char *path, struct packimg **ret_dataset, struct packimg_error *error)
 {
 	struct packimg *mapped;
+	if (path_is_address(path))
+		return labels_open_fetched(path, ret_dataset, error);
 	int r = packimg_open(path, &mapped, error);
 	if (r < 0)
 		return r;

@@ -17,7 +17,7 @@ struct labels {
 
 /*
  * As packimg_open(), for use with packimg_sample() only. Maps nothing, so a file truncated
- * meanwhile causes read errors instead of SIGBUS.
+ * meanwhile causes read errors instead of SIGBUS. An address is opened through the fetcher.
  */
 int labels_open(const char *path, struct packimg **ret_dataset, struct packimg_error *error);
 /*
