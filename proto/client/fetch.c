@@ -5,6 +5,7 @@
 #include "proto/fetch.pb-c.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,8 +49,22 @@ static int pass_error(const Loaderd__FetchError *message, char *error)
 	return error_set(error, safe_code(code), "%s", said);
 }
 
+/* A descriptor that did not fit into the table makes a frame unreadable. */
+static bool has_full_table(const struct fetched *fetched)
+{
+	int fd = fcntl(fetched->fd, F_DUPFD_CLOEXEC, 0);
+	bool full = fd < 0 && errno == EMFILE;
+	io_close(fd);
+	return full;
+}
+
 static int protocol_error(const struct fetched *fetched, char *error)
 {
+	if (has_full_table(fetched))
+		return error_set(error, -EMFILE,
+				 "%.300s: the dataset has more files than this process may have "
+				 "open; raise the limit (ulimit -n).",
+				 fetched->url);
 	return error_set(
 		error, -EPROTO,
 		"%.300s: what the fetcher sends is not our protocol; install loaderd-fetch "

@@ -104,7 +104,7 @@ class ImageDataset(data.Dataset):  # type: ignore[misc]
     makes, uint8 by default; the label an int, -1 if there is none. If the pipeline mixes batches, the target takes its place, float32
     [classes]; as_dict has both, as label and target.
 
-    path                     of a .pimg file or set of shards
+    path                     of a .pimg file or set of shards, or an address in a store
     pipeline                 transforms that the daemon applies, see loaderd(1)
     seed                     with epoch, sample and occurrence in the batch, determines augmentation
     transform                Python to run on each image after the pipeline, transform(image) -> image; with as_dict,

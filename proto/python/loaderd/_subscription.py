@@ -73,7 +73,7 @@ class Feed:
     loop before was left early. set_epoch() and reset() choose another epoch. next(feed) takes batches outside of loops, across the
     ends of epochs; a first loop continues after them. `epoch_end` ends the feed for good.
 
-    dataset      path of a .pimg file or set of shards; or a Part, or a list of Parts, which are mixed by their shares
+    dataset      path of a .pimg file or set of shards, or an address in a store, s3://, https:// or http://; or a Part, or a list of Parts, which are mixed by their shares
     pipeline     transforms applied to each image, see loaderd(1); "" delivers stored pixels, which must have equal size
     batch_size   samples per batch of this rank
     shuffle      a new order each epoch, derived from seed; otherwise the stored order

@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -271,6 +272,32 @@ TEST(what_cannot_be_opened)
 	expect_equal(local, remote, BATCHES);
 	feed_close(local);
 	feed_close(remote);
+}
+
+/* At one of these limits the descriptors of map, page and file do not all fit. */
+TEST(too_few_descriptors)
+{
+	struct scene scene;
+	struct rlimit limit;
+	char error[FEED_ERROR_MAX] = "";
+	bool named = false;
+	scene_init(&scene, *state);
+	struct feed *feed = fixture_open(&scene.remote), *other;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	rlim_t most = limit.rlim_cur;
+	int r = -1;
+	for (limit.rlim_cur = 4; r < 0 && limit.rlim_cur < 64; limit.rlim_cur++) {
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+		r = feed_open(&scene.remote, &other, error);
+		assert_null(r < 0 ? strstr(error, "what the fetcher sends") : NULL);
+		named |= r == -EMFILE && strstr(error, "ulimit -n");
+	}
+	limit.rlim_cur = most;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_int_equal(r, 0);
+	assert_true(named);
+	feed_close(feed);
+	feed_close(other);
 }
 
 TEST(a_fetcher_that_does_not_start)
