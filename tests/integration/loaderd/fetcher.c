@@ -238,11 +238,14 @@ void fetcher_start(struct fetcher *fetcher, const struct fetcher_plan *plan)
 	static uint64_t seed = 1;
 	struct copier copier = {.fetcher = fetcher, .plan = *plan, .random = seed++};
 	assert_int_equal(fetcher->pid, 0);
+	pid_t parent = getpid();
 	fetcher->pid = fork();
 	assert_true(fetcher->pid >= 0);
 	if (fetcher->pid > 0)
 		return;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent) /* which has been killed before */
+		_exit(1);
 	copier.source = open(fetcher->source, O_RDONLY | O_CLOEXEC);
 	copier.mirror = open(fetcher->mirror, O_RDWR | O_CLOEXEC);
 	if (copier.source < 0 || copier.mirror < 0 ||
