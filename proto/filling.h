@@ -31,7 +31,7 @@ struct filling_page {
 	_Atomic uint32_t opened;    /* incremented when a worker has set epoch and batch */
 	_Atomic uint32_t calls;     /* futex: incremented for the fetcher */
 	_Atomic uint32_t listening; /* the fetcher's: it sleeps on `calls` */
-	uint32_t reserved;
+	_Atomic uint32_t batch_units; /* units of a batch */
 	_Atomic uint64_t epoch, batch; /* position of unit 0 */
 	_Atomic uint64_t begun;        /* end of the units that the feed has begun to make */
 	_Atomic uint64_t done;         /* end of the units that are made and delivered */

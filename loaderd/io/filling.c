@@ -473,6 +473,7 @@ static void reset_page(struct filling *filling)
 	atomic_store(&page->begun, 0);
 	atomic_store(&page->done, 0);
 	atomic_store(&page->planned, 0);
+	atomic_store(&page->batch_units, filling->walk.order.batch_size);
 	atomic_store(&page->epoch, filling->options.epoch);
 	atomic_store(&page->batch, filling->options.batch);
 	atomic_fetch_add(&page->opened, 1);

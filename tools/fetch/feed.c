@@ -12,7 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
+enum {
+	PAGE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
+	NEEDED_BATCHES = 2,
+};
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
 {
@@ -150,6 +153,25 @@ int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample)
 	return 0;
 }
 
+uint64_t feed_needed(const struct fetch_feed *feed)
+{
+	uint64_t units = atomic_load(&feed->page->batch_units);
+
+	if (units > FILLING_AHEAD / NEEDED_BATCHES)
+		units = FILLING_AHEAD / NEEDED_BATCHES;
+	return feed->done + NEEDED_BATCHES * units;
+}
+
+bool feed_is_next(const struct fetch_feed *feed, uint64_t sample, uint64_t limit)
+{
+	uint64_t end = feed->cursor < limit ? feed->cursor : limit;
+
+	for (uint64_t unit = feed->done; unit < end; unit++)
+		if (feed->window[unit % FILLING_AHEAD] == sample + 1)
+			return true;
+	return false;
+}
+
 unsigned feed_wishes(const struct fetch_feed *feed, struct wish wishes[FILLING_WISHES])
 {
 	unsigned count = 0;
@@ -168,13 +190,17 @@ unsigned feed_wishes(const struct fetch_feed *feed, struct wish wishes[FILLING_W
 static void pass_units(struct fetch_feed *feed, uint64_t end,
 		       void (*over)(void *context, uint64_t sample), void *context)
 {
-	for (; feed->done < end && feed->done < feed->cursor; feed->done++) {
-		uint64_t sample = feed->window[feed->done % FILLING_AHEAD];
+	uint64_t ignored;
+
+	while (feed->cursor < end && !feed_next_unit(feed, &ignored))
+		;
+	while (feed->done < end && feed->done < feed->cursor) {
+		uint64_t sample = feed->window[feed->done++ % FILLING_AHEAD];
 
 		if (sample)
 			over(context, sample - 1);
 	}
-	if (feed->done < end) /* units whose samples came by wishes */
+	if (feed->done < end) /* a worker that plans less than it makes */
 		feed->done = feed->cursor = end;
 }
 

@@ -38,6 +38,13 @@ void feed_free(struct fetch_feed *feed);
 /* Returns the sample of the next unit + 1, 0 if it has none; -ENODATA if none is known yet. */
 int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample);
 /*
+ * Returns the end of the units whose samples must be there for the feed to go on: those of the
+ * batch that is due, and of the next one.
+ */
+uint64_t feed_needed(const struct fetch_feed *feed);
+/* Whether the sample is that of a unit that is not over, below limit. */
+bool feed_is_next(const struct fetch_feed *feed, uint64_t sample, uint64_t limit);
+/*
  * Copies the wishes: numbers of samples, and the turns in which their bytes are wrong, or 0.
  * Returns their number.
  */

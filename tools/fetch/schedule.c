@@ -293,15 +293,13 @@ static uint64_t under_way_target(const struct fetcher *fetcher)
 	return target > (double)UNDER_WAY_MIN ? (uint64_t)target : UNDER_WAY_MIN;
 }
 
-/* Whether a sample may be taken away: no feed has it between its position and what it announces. */
+/* Whether a feed has announced the sample, and it was requested or was there. */
 static bool is_announced(const struct fetcher *fetcher, const struct remote_dataset *dataset,
 			 uint64_t sample)
 {
 	for (const struct fetch_feed *feed = fetcher->feeds; feed; feed = feed->next)
-		for (uint64_t unit = feed->done; feed->dataset == dataset && unit < feed->cursor;
-		     unit++)
-			if (feed->window[unit % FILLING_AHEAD] == sample + 1)
-				return true;
+		if (feed->dataset == dataset && feed_is_next(feed, sample, UINT64_MAX))
+			return true;
 	return false;
 }
 
@@ -320,27 +318,6 @@ static void pass_sample(void *context, uint64_t sample)
 	if (dataset->present_bytes > dataset->room && dataset->states[sample] == SAMPLE_PRESENT &&
 	    !is_announced(passing->fetcher, dataset, sample))
 		dataset_evict(dataset, sample);
-}
-
-static void grant_wishes(struct fetcher *fetcher, struct fetch_feed *feed)
-{
-	struct remote_dataset *dataset = feed->dataset;
-	struct batch batch = {.fetcher = fetcher, .dataset = dataset, .urgent = true};
-	struct wish wishes[FILLING_WISHES];
-	unsigned count = feed_wishes(feed, wishes);
-
-	for (unsigned i = 0; i < count; i++) {
-		uint64_t sample = wishes[i].sample;
-
-		if (wishes[i].turn && dataset->states[sample] == SAMPLE_PRESENT &&
-		    atomic_load(&feed->map->turns[sample]) == wishes[i].turn)
-			dataset_evict(dataset, sample);
-		if (dataset->states[sample] == SAMPLE_ABSENT)
-			request_sample(&batch, sample, 0);
-		else if (dataset->states[sample] == SAMPLE_PRESENT)
-			feed_arrived(feed, sample);
-	}
-	submit_batch(&batch);
 }
 
 /*
@@ -363,17 +340,44 @@ static bool has_room(const struct fetcher *fetcher, const struct remote_dataset 
 	return dataset->present_bytes + fetcher->under_way <= dataset->room + fetcher->passing;
 }
 
+static void grant_wishes(struct fetcher *fetcher, struct fetch_feed *feed)
+{
+	struct remote_dataset *dataset = feed->dataset;
+	struct batch batch = {.fetcher = fetcher, .dataset = dataset, .urgent = true};
+	struct wish wishes[FILLING_WISHES];
+	unsigned count = feed_wishes(feed, wishes);
+
+	for (unsigned i = 0; i < count; i++) {
+		uint64_t sample = wishes[i].sample;
+
+		if (wishes[i].turn && dataset->states[sample] == SAMPLE_PRESENT &&
+		    atomic_load(&feed->map->turns[sample]) == wishes[i].turn)
+			dataset_evict(dataset, sample);
+		if (dataset->states[sample] == SAMPLE_ABSENT &&
+		    (has_room(fetcher, dataset) || feed_is_next(feed, sample, feed_needed(feed))))
+			request_sample(&batch, sample, 0);
+		else if (dataset->states[sample] == SAMPLE_PRESENT)
+			feed_arrived(feed, sample);
+	}
+	submit_batch(&batch);
+}
+
 /* Requests what a feed announces. */
 static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 {
 	struct remote_dataset *dataset = feed->dataset;
 	struct batch batch = {.fetcher = fetcher, .dataset = dataset};
 	const uint64_t target = under_way_target(fetcher), ahead = units_ahead(fetcher, dataset);
+	const uint64_t needed = feed_needed(feed);
 	uint64_t sample, bytes = 0;
 
 	for (unsigned i = 0; i < UNITS_AT_ONCE; i++) {
-		if (fetcher->under_way + bytes >= target || !has_room(fetcher, dataset) ||
-		    feed->cursor >= feed->done + ahead || feed_next_unit(feed, &sample))
+		bool must = feed->cursor < needed;
+
+		if (!must && (fetcher->under_way + bytes >= target || !has_room(fetcher, dataset) ||
+			      feed->cursor >= feed->done + ahead))
+			break;
+		if (feed_next_unit(feed, &sample))
 			break;
 		if (!sample)
 			continue;

@@ -27,6 +27,7 @@ class Fault:
 
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 256  # or connections that are opened at once hang
 
     def handle_error(self, request, address):
         if not isinstance(sys.exc_info()[1], ConnectionError):  # clients hang up
