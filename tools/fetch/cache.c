@@ -430,6 +430,16 @@ void cache_read_present(const struct cache_entry *entry, uint64_t samples, uint8
 	close(fd);
 }
 
+void cache_forget_present(const struct cache_entry *entry)
+{
+	char path[4300];
+
+	if (entry->temporary)
+		return;
+	snprintf(path, sizeof(path), "%s/present", entry->folder);
+	unlink(path);
+}
+
 int cache_sync(const struct cache_entry *entry, const uint8_t *bits, uint64_t samples)
 {
 	uint64_t size = (samples + 7) / 8;

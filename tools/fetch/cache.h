@@ -65,6 +65,11 @@ int cache_open(const struct cache *cache, const char *key, const char *shown,
 /* Reads which samples are there, a bit each, [(samples + 7) / 8] bytes; zeros if none are. */
 void cache_read_present(const struct cache_entry *entry, uint64_t samples, uint8_t *bits);
 /*
+ * Removes `present`. Call it before the first sample is taken away: from then on it would be wrong
+ * after a crash, until cache_sync() when the dataset is closed.
+ */
+void cache_forget_present(const struct cache_entry *entry);
+/*
  * Syncs the files, then writes `present`. The bits are of the time before the call. Any thread, one
  * at a time for an entry. Negative errno.
  */

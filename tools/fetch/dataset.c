@@ -282,7 +282,8 @@ int dataset_open(struct store *store, const struct cache *cache, const char *url
 
 void dataset_close(struct remote_dataset *dataset)
 {
-	uint8_t *bits = dataset->dirty ? dataset_present_bits(dataset) : NULL;
+	bool changed = dataset->dirty || dataset->evicted;
+	uint8_t *bits = changed ? dataset_present_bits(dataset) : NULL;
 
 	if (bits)
 		cache_sync(&dataset->entry, bits, dataset->samples);
@@ -360,7 +361,7 @@ void dataset_set_present(struct remote_dataset *dataset, uint64_t sample)
 {
 	dataset->states[sample] = SAMPLE_PRESENT;
 	dataset->present_bytes += sample_bytes(dataset, sample);
-	dataset->dirty = true;
+	dataset->dirty = !dataset->evicted;
 	for (struct turn_map *map = dataset->maps; map; map = map->next)
 		if (!(atomic_load(&map->turns[sample]) & 1))
 			atomic_fetch_add(&map->turns[sample], 1);
@@ -388,8 +389,9 @@ void dataset_evict(struct remote_dataset *dataset, uint64_t sample)
 {
 	dataset->states[sample] = SAMPLE_ABSENT;
 	dataset->present_bytes -= sample_bytes(dataset, sample);
-	dataset->evicted++;
-	dataset->dirty = true;
+	if (!dataset->evicted++)
+		cache_forget_present(&dataset->entry);
+	dataset->dirty = false;
 	/* readers see the turn change before the bytes do */
 	for (struct turn_map *map = dataset->maps; map; map = map->next)
 		if (atomic_load(&map->turns[sample]) & 1)
@@ -423,25 +425,35 @@ static struct turn_map *find_map(const struct remote_dataset *dataset, const str
 }
 
 /*
- * Brings a map and the states in line. A sample that is there for the map of an earlier fetcher is
- * there: that one has died, and the file has its bytes. It may have died between adding 1 and
- * punching a hole, but never with an odd turn and without the bytes.
+ * Takes what the map of an earlier fetcher says, which has died: what is there has its bytes in the
+ * file, and what is not may have lost them since the last sync.
  */
-static void align_map(struct remote_dataset *dataset, struct turn_map *map)
+static void adopt_map(struct remote_dataset *dataset, const struct turn_map *map)
 {
 	for (uint64_t i = 0; i < dataset->samples; i++) {
 		bool there = atomic_load(&map->turns[i]) & 1;
 
-		if (there && dataset->states[i] != SAMPLE_PRESENT)
+		if (there && dataset->states[i] != SAMPLE_PRESENT) {
 			dataset_set_present(dataset, i);
-		else if (!there && dataset->states[i] == SAMPLE_PRESENT)
-			atomic_fetch_add(&map->turns[i], 1);
+		} else if (!there && dataset->states[i] == SAMPLE_PRESENT) {
+			dataset->states[i] = SAMPLE_ABSENT;
+			dataset->present_bytes -= sample_bytes(dataset, i);
+		}
 	}
+}
+
+/* Tells a map what is there; it may have been made by the same fetcher as another feed's. */
+static void align_map(struct remote_dataset *dataset, struct turn_map *map)
+{
+	for (uint64_t i = 0; i < dataset->samples; i++)
+		if ((atomic_load(&map->turns[i]) & 1) != (dataset->states[i] == SAMPLE_PRESENT))
+			atomic_fetch_add(&map->turns[i], 1);
 }
 
 int dataset_add_map(struct remote_dataset *dataset, int fd, struct turn_map **ret_map)
 {
 	struct turn_map *map = fd < 0 ? dataset->maps : NULL;
+	const bool given = fd >= 0;
 	struct stat status;
 
 	if (map) { /* feeds of this fetcher share one */
@@ -478,6 +490,8 @@ int dataset_add_map(struct remote_dataset *dataset, int fd, struct turn_map **re
 				 .inode = status.st_ino,
 				 .turns = turns,
 				 .users = 1};
+	if (given && !dataset->maps)
+		adopt_map(dataset, map);
 	dataset->maps = map;
 	align_map(dataset, map);
 	*ret_map = map;

@@ -44,7 +44,8 @@ struct remote_dataset {
 	uint64_t present_bytes; /* of samples that are there */
 	uint64_t room;          /* bytes of samples that the cache keeps; others pass through */
 	struct turn_map *maps;
-	bool dirty; /* samples have come or gone since the last sync */
+	/* Samples have come since the last sync; never set once one has been taken away. */
+	bool dirty;
 	int failed; /* negative errno: nothing can be fetched any more */
 	struct packimg_error error;
 	/* since the start */

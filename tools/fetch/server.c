@@ -447,6 +447,8 @@ static void sync_datasets(struct server *server)
 			return;
 		pthread_join(sync->thread, NULL);
 		free(sync->bits);
+		if (sync->dataset->evicted) /* meanwhile */
+			cache_forget_present(&sync->dataset->entry);
 		sync->dataset = NULL;
 	}
 	if (clock_ms() - sync->started_ms < SYNC_MS)
