@@ -106,8 +106,15 @@ struct batcher_thread {
 	struct packimg_sample kept[PACKIMG_AHEAD_MAX];
 	uint64_t kept_unit;
 	uint32_t kept_count;
-	uint32_t copy;              /* of the sample being made (struct order_item) */
-	struct filling_units units; /* being made, of files that are being filled */
+	uint32_t copy; /* of the sample being made (struct order_item) */
+	/*
+	 * Of files that are being filled: the units being made; samples decoded ahead or copied,
+	 * and the turns that they had before.
+	 */
+	struct filling_units units;
+	uint64_t early_samples[PACKIMG_AHEAD_MAX];
+	uint8_t early_turns[PACKIMG_AHEAD_MAX];
+	uint32_t early_count;
 	struct thread_clock clock;
 	int32_t label;         /* of the sample made last */
 	bool alone;            /* no other feed is in the pool */

@@ -83,6 +83,38 @@ struct sample_part {
 	bool finish;             /* the last part, for which nothing more is read */
 };
 
+/* Discards the samples that sample_batched_decode() announced. */
+static void forget_ahead(struct batcher_thread *thread)
+{
+	if (thread->ahead)
+		pipeline_batched_decode(NULL, thread->scratch, NULL, 0, 0, 0);
+	thread->ahead = false;
+}
+
+/* Notes the sample's turn before it is decoded ahead or copied. Returns false if it is not there.
+ */
+static bool note_turn(struct batcher *batcher, struct batcher_thread *thread, uint64_t index)
+{
+	uint8_t turn = filling_turn(batcher->filling, index);
+	if (!(turn & FILLING_PRESENT))
+		return false;
+	thread->early_samples[thread->early_count] = index;
+	thread->early_turns[thread->early_count++] = turn;
+	return true;
+}
+
+/* Discards what was decoded ahead or copied if the sample has had another turn then. */
+static void drop_early(struct batcher_thread *thread, uint64_t index, uint8_t turn)
+{
+	for (uint32_t i = 0; i < thread->early_count; i++) {
+		if (thread->early_samples[i] != index || thread->early_turns[i] == turn)
+			continue;
+		forget_ahead(thread);
+		thread->kept_count = 0;
+		thread->early_count = 0;
+	}
+}
+
 /* Call it before the sample's stored bytes are read: of files that are being filled,
  * filling_look().
  */
@@ -91,7 +123,10 @@ static int begin_sample(struct batcher *batcher, struct batcher_thread *thread, 
 {
 	if (!batcher->filling)
 		return 0;
-	return filling_look(batcher->filling, &thread->units, index, ret_turn, error);
+	int r = filling_look(batcher->filling, &thread->units, index, ret_turn, error);
+	if (r == 0)
+		drop_early(thread, index, *ret_turn);
+	return r;
 }
 
 /* Call it with the result when they have been used: of files that are being filled,
@@ -221,14 +256,6 @@ static int make_guarded(struct batcher *batcher, struct batcher_thread *thread,
 	if (r == 0)
 		work->flags[i] = flags;
 	return r;
-}
-
-/* Discards the samples that sample_batched_decode() announced. */
-static void forget_ahead(struct batcher_thread *thread)
-{
-	if (thread->ahead)
-		pipeline_batched_decode(NULL, thread->scratch, NULL, 0, 0, 0);
-	thread->ahead = false;
 }
 
 static int make_part(struct batcher *batcher, struct batcher_thread *thread,
@@ -450,14 +477,14 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *t
 	forget_ahead(thread);
 	thread->kept_unit = unit;
 	thread->kept_count = 0;
+	thread->early_count = 0;
 	/*
-	 * IO_URING delivers bytes only when io_get() asks for them, and begin_sample() comes before
-	 * any byte is read. Further images, other views of the same one, and other samples of a
-	 * mosaic or for copy_paste are decoded between those that would be decoded ahead.
+	 * IO_URING delivers bytes only when io_get() asks for them. Further images, other views of
+	 * the same one, and other samples of a mosaic or for copy_paste are decoded between those
+	 * that would be decoded ahead.
 	 */
-	if (io_mode_of(batcher->io) != IO_MMAP || batcher->filling ||
-	    batcher->options.values.pictures || batcher->options.values.view_count > 1 ||
-	    batcher->options.values.paste.boxes > 0 ||
+	if (io_mode_of(batcher->io) != IO_MMAP || batcher->options.values.pictures ||
+	    batcher->options.values.view_count > 1 || batcher->options.values.paste.boxes > 0 ||
 	    pipeline_joins(batcher->options.values.views[0].made.pipeline))
 		return 0;
 	thread->ahead_faults = atomic_load(&dataset->guard.faults);
@@ -471,6 +498,8 @@ uint32_t sample_batched_decode(struct batcher *batcher, struct batcher_thread *t
 		if (i == 0)
 			copy = item.copy;
 		else if (item.copy != copy)
+			break;
+		if (batcher->filling && !note_turn(batcher, thread, index))
 			break;
 		if (dataset->mapped)
 			found +=

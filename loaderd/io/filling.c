@@ -165,7 +165,7 @@ static bool filling_plan(struct filling *filling)
  * The fences order this read with those of the sample's bytes, before and after, and with the
  * watcher's store of `waiting`, which the fetcher loads after it has stored a turn.
  */
-static uint8_t turn_of(const struct filling *filling, uint64_t index)
+uint8_t filling_turn(const struct filling *filling, uint64_t index)
 {
 	uint8_t turn;
 	atomic_thread_fence(memory_order_seq_cst);
@@ -177,7 +177,7 @@ static uint8_t turn_of(const struct filling *filling, uint64_t index)
 
 bool filling_has(const struct filling *filling, uint64_t index)
 {
-	return turn_of(filling, index) & FILLING_PRESENT;
+	return filling_turn(filling, index) & FILLING_PRESENT;
 }
 
 /* ---- making samples ---- */
@@ -231,7 +231,7 @@ static int filling_miss(const struct filling *filling, struct filling_units *uni
 int filling_look(struct filling *filling, struct filling_units *units, uint64_t index,
 		 uint8_t *ret_turn, struct packimg_error *error)
 {
-	uint8_t turn = turn_of(filling, index);
+	uint8_t turn = filling_turn(filling, index);
 	if (!(turn & FILLING_PRESENT))
 		return filling_miss(filling, units, index, 0, error);
 	*ret_turn = turn;
@@ -264,7 +264,7 @@ int filling_check(struct filling *filling, struct filling_units *units, uint64_t
 {
 	if (r == -ECANCELED)
 		return r;
-	if (turn_of(filling, index) != turn)
+	if (filling_turn(filling, index) != turn)
 		return filling_miss(filling, units, index, 0, error);
 	if (r != -EUCLEAN)
 		return r;
@@ -387,7 +387,7 @@ static bool is_over(const struct filling *filling, struct filling_units *units, 
 		    int64_t now_ms)
 {
 	bool late = now_ms >= units->until_ms;
-	uint8_t turn = look || late ? turn_of(filling, units->missing) : 0;
+	uint8_t turn = look || late ? filling_turn(filling, units->missing) : 0;
 	if ((turn & FILLING_PRESENT) && turn != units->wrong)
 		return true;
 	if (!late)

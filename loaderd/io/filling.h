@@ -93,6 +93,8 @@ void filling_done(struct filling *filling, uint64_t limit);
 
 /* Returns true if the sample is there now, for read-ahead. */
 bool filling_has(const struct filling *filling, uint64_t index);
+/* Returns the sample's turn now, for what is read before filling_look(). */
+uint8_t filling_turn(const struct filling *filling, uint64_t index);
 
 /* For a claim of new units, the first one `unit`. */
 void filling_units_init(struct filling_units *units, uint64_t unit);
