@@ -102,6 +102,13 @@ static void set_buckets(struct order_message *message, const struct order *of)
 	order->n_buckets = order->n_bucket_samples = buckets ? buckets->count : 0;
 }
 
+static void set_packs(Loaderd__OrderStatus *order, const struct sampler *sampler)
+{
+	const struct packs *packs = sampler_packs(sampler);
+	order->batch_tokens = packs ? packs->tokens_max : 0;
+	order->epoch_batches = packs ? packs->count : 0;
+}
+
 Loaderd__OrderStatus *order_status_new(const struct order *order, const struct dataset *dataset,
 				       const struct order_choices *choices, uint64_t epoch,
 				       uint64_t batch)
@@ -117,5 +124,6 @@ Loaderd__OrderStatus *order_status_new(const struct order *order, const struct d
 	message->order.epoch_samples = sampler->epoch_samples;
 	set_parts(message, sampler, dataset, choices);
 	set_buckets(message, order);
+	set_packs(&message->order, sampler);
 	return &message->order;
 }

@@ -282,6 +282,7 @@ class Orders(unittest.TestCase):
             "            and 5 more datasets\n"
             "            stage 2 of 3\n"
             "  buckets   1: 512x2048 (1 sample)\n"
+            "  packs     batches of at most 4,096 tokens, 1,000 in an epoch over all ranks\n"
             "  position  epoch 3,",
             text,
         )
@@ -292,6 +293,7 @@ class Orders(unittest.TestCase):
         order = first["order"]
         self.assertEqual([part["chosen"] for part in order["parts"]], [42000, 1])
         self.assertEqual((order["parts"][0]["choice"]["where"], order["parts"][1]["choice"]), ("label < 5", None))
+        self.assertEqual((order["batch_tokens"], order["epoch_batches"]), (4096, 1000))
         self.assertEqual((order["stage"], order["buckets"]), (1, [{"width": 512, "height": 2048, "batch_size": 0}]))
         self.assertEqual((first["opening"], second["order"], second["opening"]), (None, None, {"done": 1000, "total": 4000}))
 

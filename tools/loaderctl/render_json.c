@@ -95,6 +95,8 @@ static json_t *order_json(const Loaderd__OrderStatus *order)
 	json_object_set_new(o, "buckets", buckets_json(order));
 	json_object_set_new(o, "bucket_samples",
 			    numbers(order->n_bucket_samples, order->bucket_samples));
+	json_object_set_new(o, "batch_tokens", number(order->batch_tokens));
+	json_object_set_new(o, "epoch_batches", number(order->epoch_batches));
 	return o;
 }
 

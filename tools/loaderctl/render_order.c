@@ -67,6 +67,14 @@ static void put_buckets(const Loaderd__OrderStatus *order)
 	puts(order->n_buckets > BUCKETS_SHOWN ? ", ..." : "");
 }
 
+static void put_packs(const Loaderd__OrderStatus *order)
+{
+	char tokens[32], batches[32];
+	printf("  %-10sbatches of at most %s token%s, %s in an epoch over all ranks\n", "packs",
+	       number_grouped(order->batch_tokens, tokens), plural(order->batch_tokens),
+	       number_grouped(order->epoch_batches, batches));
+}
+
 void put_order(const Loaderd__OrderStatus *order)
 {
 	for (size_t i = 0; i < order->n_parts; i++) {
@@ -82,6 +90,8 @@ void put_order(const Loaderd__OrderStatus *order)
 		       order->stages);
 	if (order->n_buckets > 0)
 		put_buckets(order);
+	if (order->batch_tokens > 0)
+		put_packs(order);
 }
 
 void put_opening(const Loaderd__Progress *opening)

@@ -339,6 +339,9 @@ class Orders(unittest.TestCase):
             found = order()
             self.assertEqual([bucket["width"] for bucket in found["buckets"]], [4, 6])
             self.assertEqual((sum(found["bucket_samples"]), found["buckets"][0]["batch_size"]), (53, 6))
+        with self.feed(self.paths["a"], batch_tokens=10, pipeline="patch_resize(2, max_tokens=4)", **given):
+            found = order()  # two samples of four patches in each of 27 packs
+            self.assertEqual((found["batch_tokens"], found["epoch_batches"]), (10, 27))
         with self.feed(self.paths["a"], **given):
             self.assertIsNone(order())
 

@@ -616,6 +616,8 @@ static void set_orders(Loaderd__Status *status)
 	order.n_buckets = 1;
 	order.bucket_samples = bucket_samples;
 	order.n_bucket_samples = 2;
+	order.batch_tokens = 4096;
+	order.epoch_batches = 1000;
 	opening.done = 1000;
 	opening.total = 4000;
 	opened.feed_id = 18;
