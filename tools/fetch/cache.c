@@ -216,6 +216,49 @@ uint64_t cache_make_room(const struct cache *cache, uint64_t bytes)
 	}
 }
 
+/* A list that grows. */
+struct listing {
+	struct cache_item *items;
+	size_t count;
+};
+
+static void list_entry(void *context, const char *folder)
+{
+	struct listing *listing = context;
+	struct cache_item *items =
+		realloc(listing->items, (listing->count + 1) * sizeof(*listing->items));
+	char path[4300];
+
+	if (!items)
+		return;
+	listing->items = items;
+	struct cache_item *item = &items[listing->count];
+	snprintf(path, sizeof(path), "%s/entry", folder);
+	FILE *file = fopen(path, "re");
+	/* the second line is the address */
+	bool known = file && fgets(item->url, sizeof(item->url), file) &&
+		     fgets(item->url, sizeof(item->url), file);
+	if (file)
+		fclose(file);
+	if (!known)
+		return;
+	item->url[strcspn(item->url, "\n")] = '\0';
+	item->bytes = folder_bytes(folder);
+	int lock = lock_entry(folder);
+	item->open = lock == -EWOULDBLOCK;
+	io_close(lock < 0 ? -1 : lock);
+	listing->count++;
+}
+
+struct cache_item *cache_list(const struct cache *cache, size_t *ret_count)
+{
+	struct listing listing = {0};
+
+	each_entry(cache, list_entry, &listing);
+	*ret_count = listing.count;
+	return listing.items;
+}
+
 static void name_entry(const struct cache *cache, const char *key, char *folder, size_t size)
 {
 	XXH128_hash_t hash = XXH3_128bits(key, strlen(key));

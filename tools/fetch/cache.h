@@ -47,6 +47,14 @@ struct cache_entry {
 int cache_init(struct cache *cache, struct packimg_error *error);
 /* Bytes on disk of all datasets. */
 uint64_t cache_bytes(const struct cache *cache);
+/* What is in the cache. */
+struct cache_item {
+	char url[4096];
+	uint64_t bytes; /* on disk */
+	bool open;      /* by a fetcher */
+};
+/* Lists the datasets; the caller frees the list. NULL if there are none, or memory is out. */
+struct cache_item *cache_list(const struct cache *cache, size_t *ret_count);
 /*
  * Removes datasets that nobody has open, least recently used first, until `bytes` more fit. Returns
  * the bytes that fit then.

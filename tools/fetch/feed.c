@@ -37,6 +37,8 @@ static void *watch_page(void *argument)
 	while (!atomic_load(&feed->stopping)) {
 		uint32_t seen = atomic_load(&page->calls);
 
+		/* a worker that ends gives the page's memory back */
+		atomic_store(&page->files, feed->dataset->entry.id);
 		atomic_store(&feed->changed, true);
 		store_wake(feed->dataset->store);
 		atomic_store(&page->listening, 1);

@@ -258,10 +258,40 @@ static void handle_open(struct server *server, struct client *client,
 	}
 }
 
+/* Fills in what is in the cache; the caller frees the three. */
+struct cached_rows {
+	struct cache_item *items;
+	Loaderd__FetchStatus__Cached *rows, **pointers;
+};
+
+static void list_cached(const struct cache *cache, Loaderd__FetchStatus *status,
+			struct cached_rows *ret_rows)
+{
+	size_t count = 0;
+
+	ret_rows->items = cache_list(cache, &count);
+	ret_rows->rows = calloc(count + 1, sizeof(*ret_rows->rows));
+	ret_rows->pointers = calloc(count + 1, sizeof(*ret_rows->pointers));
+	if (!ret_rows->rows || !ret_rows->pointers)
+		return;
+	for (size_t i = 0; i < count; i++) {
+		Loaderd__FetchStatus__Cached *row = &ret_rows->rows[i];
+
+		loaderd__fetch_status__cached__init(row);
+		row->url = ret_rows->items[i].url;
+		row->bytes = ret_rows->items[i].bytes;
+		row->open = ret_rows->items[i].open;
+		ret_rows->pointers[i] = row;
+	}
+	status->n_cached = count;
+	status->cached = ret_rows->pointers;
+}
+
 static void handle_status(struct server *server, struct client *client)
 {
 	const struct fetcher *fetcher = server->fetcher;
 	Loaderd__FetchStatus__Dataset rows[64], *pointers[64];
+	struct cached_rows cached = {0};
 	Loaderd__FetchStatus status = LOADERD__FETCH_STATUS__INIT;
 	Loaderd__FetchReply reply = LOADERD__FETCH_REPLY__INIT;
 	struct store_counters counters = store_counters(fetcher->store);
@@ -288,6 +318,7 @@ static void handle_status(struct server *server, struct client *client)
 		pointers[status.n_datasets++] = row;
 	}
 	status.datasets = pointers;
+	list_cached(&fetcher->cache, &status, &cached);
 	status.cache_bytes = cache_bytes(&fetcher->cache);
 	status.cache_limit = fetcher->cache.limit;
 	status.cache = (char *)fetcher->cache.folder;
@@ -295,6 +326,9 @@ static void handle_status(struct server *server, struct client *client)
 	reply.kind_case = LOADERD__FETCH_REPLY__KIND_STATUS;
 	reply.status = &status;
 	send_reply(client, &reply, NULL, 0);
+	free(cached.items);
+	free(cached.rows);
+	free(cached.pointers);
 }
 
 static void handle_clear(struct server *server, struct client *client,

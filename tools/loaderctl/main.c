@@ -3,6 +3,7 @@
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "tools/loaderctl/ask.h"
+#include "tools/loaderctl/remote.h"
 #include "tools/loaderctl/render.h"
 
 #include <errno.h>
@@ -57,7 +58,8 @@ static error_t loaderctl_parse_option(int key, char *argument, struct argp_state
 	case ARGP_KEY_ARG:
 		if (!line->command)
 			line->command = argument;
-		else if (!line->path && strcmp(line->command, "dataset") == 0)
+		else if (!line->path && (strcmp(line->command, "dataset") == 0 ||
+					 strcmp(line->command, "clear") == 0))
 			line->path = argument;
 		else
 			argp_error(state, "%s: unexpected argument", argument);
@@ -150,14 +152,22 @@ static int loaderctl_stop(const struct command_line *line, char *error)
 	return ask_shutdown(line->socket, STOP_TIMEOUT_MS, error);
 }
 
+static int loaderctl_remote(const struct command_line *line, char *error)
+{
+	return remote_status(line->json, error);
+}
+
+static int loaderctl_clear(const struct command_line *line, char *error)
+{
+	return remote_clear(line->path, line->json, error);
+}
+
 static const struct {
 	const char *name;
 	int (*run)(const struct command_line *line, char *error);
 } commands[] = {
-	{"status", loaderctl_status},
-	{"bad", loaderctl_bad},
-	{"dataset", loaderctl_dataset},
-	{"stop", loaderctl_stop},
+	{"status", loaderctl_status}, {"bad", loaderctl_bad},       {"dataset", loaderctl_dataset},
+	{"stop", loaderctl_stop},     {"remote", loaderctl_remote}, {"clear", loaderctl_clear},
 };
 
 static int fail_unknown(const char *name)
@@ -170,7 +180,8 @@ static int fail_unknown(const char *name)
 			       nearest.meant);
 	else
 		printable_line(stderr,
-			       "loaderctl: unknown command %s; use status, bad, dataset or stop",
+			       "loaderctl: unknown command %s; use status, bad, dataset, remote, "
+			       "clear or stop",
 			       name);
 	return 2;
 }
