@@ -54,6 +54,12 @@ static bool is_pasted(const struct value_table *values, uint32_t v)
 	return values->values[v].boxes == values->paste.boxes;
 }
 
+/* Returns true for the mask that tells the pixels of objects. Section 0 is none. */
+static bool is_mask(const struct value_table *values, uint32_t v)
+{
+	return v > 0 && v == values->paste.mask;
+}
+
 static bool has_picture(const struct value *value)
 {
 	return value->source == VALUE_IMAGE || value->source == VALUE_PICTURE;
@@ -89,7 +95,7 @@ static struct paste_objects find_objects(const struct value_table *values,
 	return objects;
 }
 
-/* Takes `size` bytes at *at, which may be NULL to count them. */
+/* Takes `size` bytes at *at. base: NULL to count them. */
 static void *take(uint8_t *base, size_t *at, size_t size)
 {
 	void *taken = base ? base + *at : NULL;
@@ -178,13 +184,12 @@ int pasting_put_above(const struct value_table *values, const struct value_origi
 {
 	struct value_origin part = *origin;
 	struct ring_slot *slot = pasting->slots[PASTING_ABOVE];
-	const uint32_t mask = values->paste.mask;
 	bool skip[RING_SECTIONS_MAX];
 	uint8_t flags = 0;
 	part.skip = skip;
 	pasting_leave_out(pasting);
 	for (uint32_t v = 0; v < values->count; v++)
-		skip[v] = !is_pasted(values, v) && (mask == 0 || v != mask);
+		skip[v] = !is_pasted(values, v) && !is_mask(values, v);
 	int r = values_put(values, &part, pasting->layout, slot, 0, &flags, error);
 	if (r < 0)
 		return r;
@@ -196,8 +201,7 @@ int pasting_put_above(const struct value_table *values, const struct value_origi
 	if (r < 0 || !pasting->cover)
 		return r;
 	for (uint32_t v = 0; v < values->count; v++)
-		skip[v] = !has_picture(&values->values[v]) || v == mask;
-	skip[RING_IMAGES] = false;
+		skip[v] = !has_picture(&values->values[v]) || is_mask(values, v);
 	pipeline_scratch_window(origin->scratch, pasting->window);
 	r = values_put(values, &part, pasting->layout, slot, 0, &flags, error);
 	pipeline_scratch_window(origin->scratch, (struct pipeline_window){0});
@@ -260,7 +264,7 @@ static void paste_picture(const struct value_table *values, const struct pasting
 	const struct value *value = &values->values[v];
 	size_t pixel = ring_element_size(value->element) * (size_t)value->channels;
 	uint32_t planes = 1;
-	if (values->paste.mask > 0 && v == values->paste.mask) {
+	if (is_mask(values, v)) {
 		paste_mask(&pasting->objects[PASTING_ABOVE], pasting->numbers, pasting->cover,
 			   section_of(pasting, PASTING_BELOW, v));
 		return;
