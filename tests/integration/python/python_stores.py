@@ -1,6 +1,7 @@
 """Feeds of datasets in a store: the same bytes as of a local file, whatever fails, and the errors that end them. With loaderd ($LOADERD),
 loaderd-fetch ($LOADERD_FETCH) and a store of the test's own."""
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -30,6 +31,7 @@ from object_store import Store, reset, status
 SAMPLES = 200
 SMALL_CACHE = "6M"  # of 15 MB
 ADDRESS = "s3://data/sets/a.pimg"
+KILLS = int(os.environ.get("LOADERD_TEST_KILLS", 2))
 
 
 def processes(name):
@@ -139,19 +141,61 @@ class Stores(unittest.TestCase):
         self.store.chaos = random.Random(3)
         self.assertEqual(self.hash_of(self.open(ADDRESS)), self.expected)
 
+    def daemons(self, workers):
+        """Workers, or supervisors, of the private daemons of this process."""
+        found = []
+        for pid in processes("loaderd"):
+            try:
+                arguments = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                parent = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+                if workers and b"--worker" in arguments:
+                    parent = int(pathlib.Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
+                elif workers or b"--worker" in arguments:
+                    continue
+            except (OSError, IndexError):
+                continue
+            if parent == os.getpid():
+                found.append(pid)
+        return found
+
+    def survives(self, kill):
+        """Reads epochs beside a local feed until something has been killed KILLS times."""
+        self.store.delay_s = 0.01
+        choice, killed = random.Random(4), 0
+        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": SMALL_CACHE}):  # so that there is always something to fetch
+            remote, local = self.open(ADDRESS), self.open(self.path)
+        with remote, local:
+            while killed < KILLS:
+                for one, other in zip(remote, local):
+                    self.assertEqual((one.epoch, one.index, one.bad), (other.epoch, other.index, 0))
+                    self.assertTrue(numpy.array_equal(one.images, other.images), (one.epoch, one.index))
+                    self.assertTrue(numpy.array_equal(one.samples, other.samples), (one.epoch, one.index))
+                    if killed < KILLS and choice.random() < 0.4:
+                        killed += kill()
+
+    def kill_all(self, pids):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return bool(pids)
+
     def test_fetchers_are_killed(self):
-        self.store.delay_s = 0.02
-        choice, killed = random.Random(4), []
+        self.survives(lambda: self.kill_all(self.fetchers()))
+
+    def test_workers_are_killed(self):
+        self.survives(lambda: self.kill_all(self.daemons(workers=True)))
+
+    def test_services_are_killed(self):
+        self.survives(lambda: self.kill_all(self.daemons(workers=False)))
+
+    def test_the_store_is_killed(self):
+        """Connections end, and for a while nobody listens."""
 
         def kill():
-            for pid in self.fetchers():
-                if choice.random() < 0.5:
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
+            self.store.restart(after_s=0.2)
+            return True
 
-        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": SMALL_CACHE}):  # so that there is always something to fetch
-            self.assertEqual(self.hash_of(self.open(ADDRESS), kill), self.expected)
-        self.assertGreater(len(killed), 3)
+        self.survives(kill)
 
     def test_the_store_is_away_for_a_while(self):
         self.store.delay_s = 0.02

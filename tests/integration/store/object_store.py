@@ -3,6 +3,7 @@
 Written from Amazon's API reference ("Signature Version 4", "GetObject", "CreateMultipartUpload" and so on), not from packimg's requests.
 """
 
+import contextlib
 import email.utils
 import hashlib
 import hmac
@@ -28,6 +29,23 @@ class Fault:
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256  # or connections that are opened at once hang
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.connections = set()
+
+    def process_request(self, request, address):
+        self.connections.add(request)
+        super().process_request(request, address)
+
+    def shutdown_request(self, request):
+        self.connections.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self):
+        for connection in list(self.connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request, address):
         if not isinstance(sys.exc_info()[1], ConnectionError):  # clients hang up
@@ -58,6 +76,16 @@ class Store:
     def close(self):
         self.server.shutdown()
         self.server.server_close()
+
+    def restart(self, after_s):
+        """Ends all connections; listens again on the same port after a while."""
+        port = self.server.server_address[1]
+        self.server.shutdown()
+        self.server.server_close()
+        self.server.hang_up()
+        time.sleep(after_s)
+        self.server = Server(("127.0.0.1", port), self.server.RequestHandlerClass)
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def put(self, bucket, key, data):
         self.objects[bucket, key] = bytes(data)
