@@ -225,17 +225,6 @@ void wait_resources_released(const struct fixture *fixture, const struct resourc
 		 now.feeds, (unsigned long long)now.shared_bytes);
 }
 
-bool sanitized(void)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	return true;
-#elif defined(__has_feature)
-	return __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-	return false;
-#endif
-}
-
 int lingering_socket(int seconds)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET,

@@ -83,5 +83,3 @@ uint64_t anonymous_kib(pid_t pid);
  * Creates a socket with unsent data and SO_LINGER, so that close() blocks for this many seconds.
  */
 int lingering_socket(int seconds);
-/* Returns true in a build with a sanitizer, which distorts timing and memory use. */
-bool sanitized(void);

@@ -309,10 +309,21 @@ struct feed *fixture_open(const struct feed_options *options)
 	return feed;
 }
 
+bool sanitized(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	return true;
+#elif defined(__has_feature)
+	return __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+	return false;
+#endif
+}
+
 uint64_t fixture_hash_next(struct feed *feed)
 {
 	struct feed_batch batch = {.size = sizeof(batch)};
-	int r = feed_next(feed, 60000, &batch);
+	int r = feed_next(feed, sanitized() ? 600000 : 60000, &batch);
 	if (r == FEED_END)
 		return 0;
 	if (r < 0)

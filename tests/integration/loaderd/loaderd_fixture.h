@@ -148,3 +148,5 @@ int fixture_open_bare(const struct fixture *fixture, const char *dataset, const 
 Loaderd__Reply *fixture_status(const struct fixture *fixture);
 /* Waits until `ready` slots of the only feed hold batches that its client can take. */
 void fixture_wait_for_slots(const struct fixture *fixture, uint32_t ready);
+/* Returns true in a build with a sanitizer, which distorts timing and memory use. */
+bool sanitized(void);
