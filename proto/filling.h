@@ -28,10 +28,10 @@ enum {
 
 /* The page. The worker writes all but the words marked as the fetcher's. */
 struct filling_page {
-	_Atomic uint32_t opened;    /* incremented when a worker has set epoch and batch */
-	_Atomic uint32_t calls;     /* futex: incremented for the fetcher */
-	_Atomic uint32_t listening; /* the fetcher's: it sleeps on `calls` */
-	_Atomic uint32_t batch_units; /* units of a batch */
+	_Atomic uint32_t opened;       /* incremented when a worker has set epoch and batch */
+	_Atomic uint32_t calls;        /* futex: incremented for the fetcher */
+	_Atomic uint32_t listening;    /* the fetcher's: it sleeps on `calls` */
+	_Atomic uint32_t batch_units;  /* units of a batch */
 	_Atomic uint64_t epoch, batch; /* position of unit 0 */
 	_Atomic uint64_t begun;        /* end of the units that the feed has begun to make */
 	_Atomic uint64_t done;         /* end of the units that are made and delivered */
