@@ -1,4 +1,4 @@
-# a small tree with ImageNet's layout, a dataset without scan indexes, and WebDataset shards
+# a small tree with ImageNet's layout, a dataset without scan indexes, WebDataset shards, and a store with a dataset
 shapes images --count 240
 mkdir -p imagenet
 mv images/train imagenet/train
@@ -13,3 +13,7 @@ for shard in range(332):
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
 PYTHON
+! packimg info s3://bucket/x.pimg 2>&1 | grep -q 'built without' || exit 77
+python3 "$(dirname "${BASH_SOURCE[0]}")/../integration/store/object_store.py" store.env val.pimg=old.pimg >/dev/null 2>&1 </dev/null &
+until [ -e store.env ]; do sleep 0.05; done
+. ./store.env

@@ -119,7 +119,7 @@ class Fake(unittest.TestCase):
     def test_mistakes(self):
         for arguments, code, text in (
             (["dataset"], 2, "the path of a dataset is required"),
-            (["nonsense"], 2, "unknown command nonsense; use status, bad, dataset or stop"),
+            (["nonsense"], 2, "unknown command nonsense; use status, bad, dataset, remote, clear or stop"),
             (["status", "x"], 2, "x: unexpected argument"),
             (["--watch=0"], 2, "a number of seconds"),
             (["bad", "--watch"], 2, "--watch requires status"),

@@ -17,7 +17,8 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-const char *argp_program_version = "loaderd-fetch " LOADERD_VERSION;
+__attribute__((visibility("default"))) const char *argp_program_version =
+	"loaderd-fetch " LOADERD_VERSION;
 
 struct options {
 	const char *socket;

@@ -8,6 +8,7 @@ import email.utils
 import hashlib
 import hmac
 import http.server
+import os
 import re
 import socket
 import struct
@@ -308,3 +309,22 @@ def short(share=0.5):
         return True
 
     return act
+
+
+def main():
+    """object_store.py VARIABLES KEY=FILE...: serves files from the bucket "bucket", until the parent ends. Writes a client's variables to a file for a shell."""
+    store = Store()
+    for given in sys.argv[2:]:
+        key, _, path = given.partition("=")
+        with open(path, "rb") as file:
+            store.put("bucket", key, file.read())
+    with open(sys.argv[1] + ".new", "w") as file:
+        file.writelines(f"export {name}={value}\n" for name, value in store.environment().items())
+    os.rename(sys.argv[1] + ".new", sys.argv[1])
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()
