@@ -149,6 +149,10 @@ int patches_check(const struct pipeline *pipeline, struct pipeline_error *error)
 		return pipeline_fail(error, -EINVAL, pipeline->batch.position,
 				     "mixup and cutmix blend images of one size, and patch_resize "
 				     "gives each its own: leave one of them out");
+	if (pipeline->paste.position >= 0)
+		return pipeline_fail(error, -EINVAL, pipeline->paste.position,
+				     "copy_paste pastes pixels of whole images, and patch_resize "
+				     "divides them into patches: leave one of them out");
 	if (pipeline->layout != PIPELINE_NHWC || pipeline->channels != 3)
 		return pipeline_fail(error, -EINVAL, step->position,
 				     "patches have the order row, column, channel, and three "

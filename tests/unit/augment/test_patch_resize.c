@@ -238,6 +238,7 @@ TEST(refusals)
 		{"patch_resize hflip patch_resize", "patch_resize changes the size", 19},
 		{"view a { patch_resize }", "leave it or the views out", 9},
 		{"patch_resize mixup", "leave one of them out", 13},
+		{"patch_resize copy_paste", "copy_paste pastes pixels of whole images", 13},
 		{"hflip patch_resize layout(nchw)", "leave layout and channels out", 6},
 		{"patch_resize channels(4)", "leave layout and channels out", 0},
 		{"patch_resize(16, 10, min_tokens=11)", "min_tokens of 11 is above", 32},
