@@ -333,11 +333,13 @@ static int check_parts(const struct sampler *sampler, struct sampler_error *erro
 				      "a mixture of %u parts has no buckets: give one part",
 				      sampler->part_count);
 		}
-		if (part->kind == SAMPLER_PACKS && sampler->part_count > 1)
+		if (part->kind == SAMPLER_PACKS && sampler->part_count > 1) {
+			error->part = SAMPLER_NO_PART;
 			return refuse(
 				error, "batch_tokens",
 				"a mixture of %u parts is not packed by tokens: give one part",
 				sampler->part_count);
+		}
 		if (part->kind == SAMPLER_WEIGHTS && check_weights(part, error) < 0)
 			return -EINVAL;
 		if (part->kind != SAMPLER_CLASS_BATCHES)
