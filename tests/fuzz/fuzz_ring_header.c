@@ -13,8 +13,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Producers that provide a valid ack page and a valid header to start from, by version - 1. */
-static struct ring_producer producers[3]; /* by version; the last has patches */
+/*
+ * Producers that provide a valid ack page and a valid header to start from, by version - 1. The
+ * last one is of version 2, with patches.
+ */
+static struct ring_producer producers[3];
 static volatile uint8_t sink;
 
 static void touch(const char *slot, uint64_t offset, uint64_t size)

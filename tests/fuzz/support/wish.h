@@ -10,12 +10,12 @@ enum { ORDER_PARTS_MAX = 4, ORDER_STAGES_MAX = 4, ORDER_BUCKETS_MAX = 4 };
 
 /* The order of a client's next feed. */
 struct wish {
-	uint32_t batch_tokens;
-	const char *tokens_field;
 	uint32_t parts, stages, buckets; /* counts; no parts: no order */
 	bool part_batches, ends;
 	uint64_t epoch_samples;
 	uint32_t block_samples, group_blocks;
+	uint32_t batch_tokens;
+	const char *tokens_field;
 	uint8_t length, values, kind; /* of the lists, see list_file() */
 	uint8_t filling;              /* see filling_file(); 0: the files are complete */
 	Loaderd__Part part[ORDER_PARTS_MAX];
