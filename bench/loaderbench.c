@@ -328,9 +328,10 @@ static void split_positional(struct argp_state *state, struct arguments *argumen
 	if (arguments->settings.wanted && has_order(arguments))
 		argp_error(state, "--wanted cannot be combined with --mix, --where, --blocks, "
 				  "--buckets or --batch-tokens: its clients choose the samples");
-	if (arguments->shares.count && arguments->bucket_count)
-		argp_error(state, "--buckets cannot be combined with --mix: a mixture has no "
-				  "buckets");
+	if (arguments->shares.count &&
+	    (arguments->blocks.count || arguments->bucket_count || arguments->batch_tokens))
+		argp_error(state, "--blocks, --buckets and --batch-tokens cannot be combined with "
+				  "--mix: a mixture has no buckets, blocks or packs");
 	make_orders(state, arguments);
 }
 
@@ -350,6 +351,41 @@ static void parse_values(struct argp_state *state, char *text, struct settings *
 	if (settings->value_count == 0)
 		argp_error(state, "--values: no name");
 	settings->values = values;
+}
+
+/* Options of the order. */
+static error_t parse_order(int key, char *text, struct argp_state *state)
+{
+	struct arguments *arguments = state->input;
+
+	switch (key) {
+	case KEY_MIX:
+		parse_list(state, "mix", text, 1, 65536, &arguments->shares);
+		return 0;
+	case KEY_WHERE:
+		arguments->where = text;
+		return 0;
+	case KEY_BLOCKS:
+		parse_list(state, "blocks", text, 1, UINT32_MAX, &arguments->blocks);
+		if (arguments->blocks.count != 2)
+			argp_error(state,
+				   "--blocks: \"%s\" is not two numbers, samples of a block "
+				   "and blocks of a group",
+				   text);
+		return 0;
+	case KEY_BUCKETS:
+		parse_buckets(state, text, arguments);
+		return 0;
+	case KEY_BATCH_TOKENS:
+		arguments->batch_tokens =
+			(uint32_t)parse_number(state, "batch-tokens", text, 1, 1 << 28, NULL);
+		return 0;
+	case KEY_TOKENS_FIELD:
+		arguments->tokens_field = text;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
 }
 
 static error_t parse_measuring(int key, char *text, struct argp_state *state)
@@ -396,30 +432,6 @@ static error_t parse_measuring(int key, char *text, struct argp_state *state)
 	case KEY_VALUES:
 		parse_values(state, text, settings);
 		return 0;
-	case KEY_MIX:
-		parse_list(state, "mix", text, 1, 65536, &arguments->shares);
-		return 0;
-	case KEY_WHERE:
-		arguments->where = text;
-		return 0;
-	case KEY_BLOCKS:
-		parse_list(state, "blocks", text, 1, UINT32_MAX, &arguments->blocks);
-		if (arguments->blocks.count != 2)
-			argp_error(state,
-				   "--blocks: \"%s\" is not two numbers, samples of a block "
-				   "and blocks of a group",
-				   text);
-		return 0;
-	case KEY_BUCKETS:
-		parse_buckets(state, text, arguments);
-		return 0;
-	case KEY_BATCH_TOKENS:
-		arguments->batch_tokens =
-			(uint32_t)parse_number(state, "batch-tokens", text, 1, 1 << 28, NULL);
-		return 0;
-	case KEY_TOKENS_FIELD:
-		arguments->tokens_field = text;
-		return 0;
 	case KEY_SOCKET:
 		settings->socket = text;
 		return 0;
@@ -433,7 +445,7 @@ static error_t parse_measuring(int key, char *text, struct argp_state *state)
 		arguments->memcpy = 1;
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return parse_order(key, text, state);
 	}
 }
 

@@ -114,6 +114,8 @@ class Loaderbench(unittest.TestCase):
             (("--buckets", ",", self.jpeg), "--buckets: no shape"),
             (("--buckets", "32x32", self.jpeg), "bucket_resize"),
             (("--buckets", "32x32", "--mix", "1,1", self.jpeg, self.raw), "a mixture has no buckets"),
+            (("--blocks", "4,2", "--mix", "1,1", self.jpeg, self.raw), "a mixture has no buckets, blocks"),
+            (("--batch-tokens", "64", "--mix", "1,1", self.jpeg, self.raw), "blocks or packs"),
             (("--mix", "3", self.jpeg, self.raw), "--mix: 1 shares for 2 datasets"),
             (("--where", "sample < 0", self.jpeg), "holds for none of the samples"),
             (("--blocks", "3", self.jpeg), "is not two numbers"),
