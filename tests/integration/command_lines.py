@@ -94,7 +94,7 @@ class Misspelt(unittest.TestCase):
         packimg, ctl = program("packimg"), program("loaderctl")
         for name in command_names():
             self.assertIn(f"did you mean {name}?", run(packimg, misspelt(name), NOWHERE).stderr)
-        for name in ("status", "dataset", "stop"):
+        for name in ("status", "dataset", "stop", "remote", "clear"):
             done = run(ctl, misspelt(name))
             self.assertEqual(done.returncode, 2)
             self.assertIn(f"did you mean {name}?", done.stderr)
@@ -210,7 +210,7 @@ class Completion(unittest.TestCase):
         packimg, ctl = program("packimg"), program("loaderctl")
         self.assertEqual(sorted(bash_completed(packimg, "")), sorted(["--help", "--version", *command_names()]))
         self.assertEqual(bash_completed(packimg, "con"), ["convert"])
-        self.assertEqual(bash_completed(ctl, ""), ["status", "bad", "dataset", "stop"])
+        self.assertEqual(bash_completed(ctl, ""), ["status", "bad", "dataset", "stop", "remote", "clear"])
         self.assertEqual(bash_completed(ctl, "--json", "st"), ["status", "stop"])
 
     def test_values(self):

@@ -190,13 +190,18 @@ int main(int argc, char **argv)
 {
 	static const struct argp argp = {
 		.parser = loaderctl_parse_option,
-		.args_doc = "[status | bad | dataset PATH | stop]",
-		.doc = "Show the status of a running loaderd, or stop it.\v  status        show "
-		       "the daemon and its feeds; the default\n  bad           list samples that "
-		       "could not be decoded\n  dataset PATH  show the properties of a dataset\n  "
-		       "stop          let the daemon finish its batches, and wait until it has "
-		       "ended\n\nExit status: 0, 1 (the daemon cannot be reached or refuses), 2 "
-		       "(usage). See loaderctl(1).",
+		.args_doc = "[status | bad | dataset PATH | stop | remote | clear [URL]]",
+		.doc = "Show the status of a running loaderd, or stop it; show or clear the cache "
+		       "of datasets in stores.\v"
+		       "  status        show the daemon and its feeds; the default\n"
+		       "  bad           list samples that could not be decoded\n"
+		       "  dataset PATH  show the properties of a dataset\n"
+		       "  stop          let the daemon finish its batches, and wait until it has "
+		       "ended\n"
+		       "  remote        show what loaderd-fetch does, and its cache\n"
+		       "  clear [URL]   remove a dataset, or all, from this cache\n\n"
+		       "Exit status: 0, 1 (the daemon cannot be reached or refuses), 2 (usage).\n"
+		       "See loaderctl(1).",
 	};
 	struct command_line line = {0};
 	char error[FEED_ERROR_MAX] = "";

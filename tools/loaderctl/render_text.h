@@ -5,7 +5,7 @@
 
 /* Prints text that may come from another user. */
 void put_text(const char *text);
-/* Prints parts, shares and buckets, a line each. */
+/* Prints parts with their shares, buckets and packs, a line each. */
 void put_order(const Loaderd__OrderStatus *order);
 /* Prints how far the opening of a feed is. */
 void put_opening(const Loaderd__Progress *opening);
