@@ -16,8 +16,8 @@
  * The turns and the page are shared with processes of the user and may change in any way at any
  * time. All that is stored there is a hint; decisions are made by copies. Turns are read by
  * pread(), as a mapping would allocate a page wherever the client has made a hole, which is charged
- * to the daemon and stays for as long as the client keeps the file. The page is one that is written
- * anyway, and it is removed when the feed ends.
+ * to the daemon and stays for as long as the client keeps the file. The page is mapped, since the
+ * worker writes to it; its memory is removed when the feed ends.
  *
  * The subscription creates and frees it; the batcher starts and joins the watcher. Any thread may
  * call the functions for making samples.
@@ -75,8 +75,8 @@ int filling_new(const struct filling_options *options, struct filling **ret_fill
 void filling_free(struct filling *filling);
 /*
  * Resets the page and starts the watcher, which tells the fetcher the order of the walk ahead of
- * the units. It calls ready() when units can be made again. Returns
- * 0, or the error of creating the thread.
+ * the units. It calls ready() when units can be made again. Returns 0, or the error of creating the
+ * thread.
  */
 int filling_start(struct filling *filling, const struct order_walk *walk,
 		  void (*ready)(void *user, uint64_t units), void *user);

@@ -10,7 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Nobody can cut the file under a mapping, nor add seals that forbid the other side to write. */
+/* No process can truncate the file under a mapping, nor add seals that forbid writing. */
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 int filling_files_admit(const Loaderd__OpenFeed *request, struct refusal *refusal)
@@ -34,9 +34,9 @@ int filling_files_ask(struct fd_transfer *files)
 }
 
 /*
- * Checks that this is a memory file of exactly this size. Of others, such as those of hugetlbfs,
- * whose truncation kills readers, and of secret memory, nothing is known that would hold. Calls the
- * system call directly: glibc's fstat() uses newfstatat(), which the sandbox forbids.
+ * Checks that this is a memory file of exactly this size, on tmpfs: seals do not protect readers of
+ * hugetlbfs or secret memory. Calls the system call directly: glibc's fstat() uses newfstatat(),
+ * which the sandbox forbids.
  */
 static int check_file(int fd, const char *what, uint64_t size, struct refusal *refusal)
 {

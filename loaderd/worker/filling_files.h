@@ -11,7 +11,7 @@
 /* Ends the sentence about a dataset that does not open. */
 #define FILLING_NEEDS "; all but the samples must be there before a feed opens"
 
-/* Checks whether a feed may be of files that are being filled. Returns 0, or -errno of refusal. */
+/* Refuses requests for files that are being filled which this daemon cannot serve. -errno. */
 int filling_files_admit(const Loaderd__OpenFeed *request, struct refusal *refusal);
 /* Adds both files to those that the client is asked for. -ENOMEM. */
 int filling_files_ask(struct fd_transfer *files);
@@ -21,8 +21,8 @@ int filling_files_ask(struct fd_transfer *files);
  */
 int filling_files_check(struct dataset *dataset, struct refusal *refusal);
 /*
- * Takes over the map, maps the page, and refuses files that are not as proto/SPEC.md says. options:
- * all but map and page.
+ * Takes over the map's descriptor, maps the page, and refuses files that are not as proto/SPEC.md
+ * says. options: without map and page.
  */
 int filling_files_open(struct fd_transfer *files, const struct filling_options *options,
 		       struct filling **ret_filling, struct refusal *refusal);

@@ -1,6 +1,6 @@
 /*
- * What status says of a feed's order: parts, shares in the stage of the feed's position, and
- * buckets. A subscription keeps the choices of its request for it, which are immutable then.
+ * What status says of a feed's order: parts, shares in the stage of the feed's position, buckets
+ * and packs. A subscription keeps copies of its request's choices for it, which do not change.
  */
 #pragma once
 

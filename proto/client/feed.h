@@ -224,7 +224,7 @@ struct feed_options {
 	/*
 	 * Path of the .pimg. This process opens its files with its own credentials. A relative path
 	 * is made absolute. Or an address in a store, s3://BUCKET/KEY, https:// or http://, which
-	 * loaderd-fetch copies while the feed reads it; see feed(3), STORES.
+	 * loaderd-fetch copies while the feed reads it; see feed(3), Stores.
 	 */
 	const char *dataset;
 	const char *pipeline; /* transform grammar, see loaderd(1) */
