@@ -110,7 +110,8 @@ def bash_completed(*words):
 
 
 def installed_lines():
-    return [line for line in command_lines() if os.path.basename(line[0]) != "stages_bench"]
+    """Yields the lines that can be completed: users do not start the others."""
+    return [line for line in command_lines() if os.path.basename(line[0]) not in ("stages_bench", "loaderd-fetch")]
 
 
 def shell_file(shell, path, folder):
