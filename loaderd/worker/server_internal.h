@@ -148,8 +148,8 @@ void opening_drop(struct session *session);
  */
 void opening_tell_progress(struct session *session);
 /*
- * Fills in the status of a feed that is being opened; its strings and *ret_progress are valid until
- * then. Returns false unless a job examines samples for it.
+ * Fills in the status of a feed that is being opened. It refers to the session's request and to
+ * *ret_progress. Returns false unless a job examines samples for it.
  */
 bool opening_status(const struct session *session, Loaderd__FeedStatus *ret_status,
 		    Loaderd__Progress *ret_progress);
