@@ -139,6 +139,31 @@ uint64_t cache_bytes(const struct cache *cache)
 	return bytes;
 }
 
+/* Opens a file of an entry for reading. A FIFO would block, and a device would have no end. */
+static int open_regular(const char *folder, const char *name)
+{
+	char path[4300];
+	struct stat status;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
+		return fd;
+	io_close(fd);
+	return -1;
+}
+
+/* The text of an entry, which the caller closes; NULL if it has none. */
+static FILE *open_text(const char *folder)
+{
+	int fd = open_regular(folder, "entry");
+	FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+
+	if (!file)
+		io_close(fd);
+	return file;
+}
+
 /* Locks an entry. Returns the descriptor, or -EWOULDBLOCK while another fetcher has it. */
 static int lock_entry(const char *folder)
 {
@@ -155,20 +180,25 @@ static int lock_entry(const char *folder)
 	return r;
 }
 
-/* Removes the files of an entry, the lock last. The caller holds the lock. */
-static void remove_entry(const char *folder)
+/*
+ * Removes the files of an entry, the lock last. The caller holds the lock. False if the lock cannot
+ * be removed.
+ */
+static bool remove_entry(const char *folder)
 {
 	DIR *directory = opendir(folder);
 	struct dirent *entry;
+	bool removed = false;
 
 	while (directory && (entry = readdir(directory)))
 		if (strcmp(entry->d_name, "lock") != 0)
 			unlinkat(dirfd(directory), entry->d_name, 0); /* fails for . and .. */
 	if (directory) {
-		unlinkat(dirfd(directory), "lock", 0);
+		removed = unlinkat(dirfd(directory), "lock", 0) == 0;
 		closedir(directory);
 	}
 	rmdir(folder);
+	return removed;
 }
 
 /* The entry that was used longest ago and is not open. */
@@ -202,16 +232,18 @@ static void offer_oldest(void *context, const char *folder)
 
 uint64_t cache_make_room(const struct cache *cache, uint64_t bytes)
 {
-	for (;;) {
+	for (bool removed = true;;) {
 		struct oldest oldest = {.lock = -1};
 		uint64_t used = cache_bytes(cache);
+		uint64_t left = used < cache->limit ? cache->limit - used : 0;
 
-		if (used + bytes <= cache->limit)
+		if (bytes <= left)
 			return bytes;
-		each_entry(cache, offer_oldest, &oldest);
-		if (oldest.lock < 0)
-			return used < cache->limit ? cache->limit - used : 0;
-		remove_entry(oldest.folder);
+		if (removed)
+			each_entry(cache, offer_oldest, &oldest);
+		if (oldest.lock < 0) /* or one that cannot be removed would be the oldest again */
+			return left;
+		removed = remove_entry(oldest.folder);
 		close(oldest.lock);
 	}
 }
@@ -227,14 +259,12 @@ static void list_entry(void *context, const char *folder)
 	struct listing *listing = context;
 	struct cache_item *items =
 		realloc(listing->items, (listing->count + 1) * sizeof(*listing->items));
-	char path[4300];
 
 	if (!items)
 		return;
 	listing->items = items;
 	struct cache_item *item = &items[listing->count];
-	snprintf(path, sizeof(path), "%s/entry", folder);
-	FILE *file = fopen(path, "re");
+	FILE *file = open_text(folder);
 	/* the second line is the address */
 	bool known = file && fgets(item->url, sizeof(item->url), file) &&
 		     fgets(item->url, sizeof(item->url), file);
@@ -332,12 +362,11 @@ static char *describe(const char *shown, uint64_t id, const struct cache_version
 static bool entry_matches(const struct cache_entry *entry, const char *shown,
 			  const struct cache_version *versions, uint64_t *ret_id)
 {
-	char path[4300], *text = NULL, *expected;
+	char *text = NULL, *expected;
 	size_t size = 0;
 	bool matches = false;
+	FILE *file = open_text(entry->folder);
 
-	snprintf(path, sizeof(path), "%s/entry", entry->folder);
-	FILE *file = fopen(path, "re");
 	if (!file)
 		return false;
 	ssize_t length = getdelim(&text, &size, '\0', file);
@@ -442,9 +471,10 @@ int cache_open(const struct cache *cache, const char *key, const char *shown,
 		entry.fds[i] = -1;
 	int r = open_entry(&entry, shown, versions);
 	if (r) {
+		packimg_say(error, "%.200s: the cache of %.200s: %s", entry.folder, shown,
+			    strerror(-r));
 		cache_close(&entry);
-		return packimg_fail(error, r, "%s: the cache of %s: %s", entry.folder, shown,
-				    strerror(-r));
+		return r;
 	}
 	*ret_entry = entry;
 	return 0;
@@ -454,13 +484,11 @@ void cache_read_present(const struct cache_entry *entry, uint64_t samples, uint8
 {
 	uint64_t size = (samples + 7) / 8;
 	struct present_header header;
-	char path[4300];
 
 	memset(bits, 0, size);
 	if (entry->temporary)
 		return;
-	snprintf(path, sizeof(path), "%s/present", entry->folder);
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	int fd = open_regular(entry->folder, "present");
 	if (fd < 0)
 		return;
 	bool good = io_read_at(fd, &header, sizeof(header), 0) == sizeof(header) &&

@@ -87,6 +87,11 @@ static int read_headers(struct opening *opening, struct packimg_error *error)
 					 dataset->objects[i].size);
 		if (!r)
 			dataset->bytes += dataset->objects[i].size;
+		if (!r && dataset->bytes > INT64_MAX)
+			r = packimg_fail(error, -EFBIG, "%.200s: the set has too many bytes",
+					 dataset->objects[i].address.shown);
+		if (!r && !opening->progress->on_bytes(opening->progress->context, 0, 0))
+			r = packimg_fail(error, -EINTR, "the client has gone");
 	}
 	return r;
 }
@@ -123,9 +128,31 @@ static int open_cache(struct opening *opening, const struct cache *cache,
 	return r;
 }
 
-/* Whether the cache has a section already. */
+/* Sections come whole, whatever the limit: a header that lies would fill the disk. */
+static int check_sections(const struct opening *opening, uint64_t limit,
+			  struct packimg_error *error)
+{
+	const struct remote_dataset *dataset = opening->dataset;
+	uint64_t bytes = 0; /* no sum overflows: each is of a file, and all files have INT64_MAX */
+
+	for (uint32_t i = 0; i < dataset->file_count; i++)
+		for (int j = 0; j < PIMG_SECTIONS_MAX; j++)
+			bytes += opening->headers[i].sections[j].size;
+	if (bytes <= limit)
+		return 0;
+	return packimg_fail(error, -EFBIG,
+			    "%.200s: its sections have %" PRIu64
+			    " bytes, the cache at most %" PRIu64 "; set LOADERD_CACHE_SIZE to more",
+			    dataset->objects[0].address.shown, bytes, limit);
+}
+
+/* Whether the cache has a section already. What is a hole has not been fetched. */
 static bool section_good(int fd, const struct pimg_section *section)
 {
+	off_t hole = section->size ? lseek(fd, (off_t)section->offset, SEEK_HOLE) : 0;
+
+	if (section->size && (hole < 0 || (uint64_t)hole < section->offset + section->size))
+		return false;
 	void *bytes = section->size ? mmap(NULL, section->offset % PAGE_BYTES + section->size,
 					   PROT_READ, MAP_SHARED, fd,
 					   (off_t)(section->offset / PAGE_BYTES * PAGE_BYTES))
@@ -262,6 +289,8 @@ int dataset_open(struct store *store, const struct cache *cache, const char *url
 	if (!r)
 		r = open_cache(&opening, cache, error);
 	if (!r)
+		r = check_sections(&opening, cache->limit, error);
+	if (!r)
 		r = fetch_sections(&opening, true, error);
 	if (!r)
 		r = fetch_sections(&opening, false, error);
@@ -359,6 +388,8 @@ bool dataset_sample_good(const struct remote_dataset *dataset, uint64_t sample)
 
 void dataset_set_present(struct remote_dataset *dataset, uint64_t sample)
 {
+	if (dataset->states[sample] == SAMPLE_PRESENT)
+		return; /* adopted while it was under way */
 	dataset->states[sample] = SAMPLE_PRESENT;
 	dataset->present_bytes += sample_bytes(dataset, sample);
 	dataset->dirty = !dataset->evicted;
@@ -480,9 +511,13 @@ int dataset_add_map(struct remote_dataset *dataset, int fd, struct turn_map **re
 	map = calloc(1, sizeof(*map));
 	void *turns = mmap(NULL, dataset->samples, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (!map || turns == MAP_FAILED) {
+		int r = turns == MAP_FAILED ? -errno : -ENOMEM;
+
+		if (turns != MAP_FAILED)
+			munmap(turns, dataset->samples);
 		free(map);
 		close(fd);
-		return -ENOMEM;
+		return r;
 	}
 	*map = (struct turn_map){.next = dataset->maps,
 				 .fd = fd,

@@ -1,4 +1,5 @@
 #include "tools/fetch/feed.h"
+#include "format/base/system/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 enum {
 	PAGE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
 	NEEDED_BATCHES = 2,
+	REPLACEMENT_MS = 20, /* between two, in the long run */
 };
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
@@ -29,12 +31,18 @@ static void futex_wake(_Atomic uint32_t *word)
 	syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
+/* Looks at the page at most twice in a millisecond, however often a worker calls. */
 static void *watch_page(void *argument)
 {
+	const struct timespec pause = {.tv_nsec = 1000000};
 	struct fetch_feed *feed = argument;
 	struct filling_page *page = feed->page;
+	int64_t looked_ms = 0;
 
 	while (!atomic_load(&feed->stopping)) {
+		if (clock_ms() == looked_ms)
+			nanosleep(&pause, NULL);
+		looked_ms = clock_ms();
 		uint32_t seen = atomic_load(&page->calls);
 
 		/* a worker that ends gives the page's memory back */
@@ -186,6 +194,22 @@ unsigned feed_wishes(const struct fetch_feed *feed, struct wish wishes[FILLING_W
 			wishes[count++] = (struct wish){sample - 1, (uint8_t)word};
 	}
 	return count;
+}
+
+bool feed_may_replace(struct fetch_feed *feed)
+{
+	int64_t now_ms = clock_ms(), more = (now_ms - feed->replacements_ms) / REPLACEMENT_MS;
+
+	if (more > 0) {
+		feed->replacements = more < FILLING_WISHES - feed->replacements
+					     ? feed->replacements + (unsigned)more
+					     : FILLING_WISHES;
+		feed->replacements_ms = now_ms;
+	}
+	if (!feed->replacements)
+		return false;
+	feed->replacements--;
+	return true;
 }
 
 /* Units up to `end` are over. */

@@ -22,6 +22,9 @@ struct fetch_feed {
 	pthread_t watcher;
 	_Atomic bool changed; /* by the watcher: the page is worth a look */
 	_Atomic bool stopping;
+	/* wishes for other bytes that may be granted, and when one was added last */
+	unsigned replacements;
+	int64_t replacements_ms;
 	uint32_t opened;       /* page->opened when it was looked at last */
 	uint64_t cursor, done; /* units below them have been requested; are over */
 	/* samples of the units from `done` to `cursor`, by unit % FILLING_AHEAD; + 1, 0: none */
@@ -53,6 +56,11 @@ struct wish {
 	uint8_t turn;
 };
 unsigned feed_wishes(const struct fetch_feed *feed, struct wish wishes[FILLING_WISHES]);
+/*
+ * Whether a wish for other bytes may be granted: FILLING_WISHES at once, and one more each 20 ms. A
+ * worker that finds fault with all bytes does not have the dataset fetched without end.
+ */
+bool feed_may_replace(struct fetch_feed *feed);
 /* Sees whether a worker has begun anew, and how far it is. Calls over() with each unit's sample. */
 void feed_look(struct fetch_feed *feed, void (*over)(void *context, uint64_t sample),
 	       void *context);

@@ -80,7 +80,31 @@ static void wake_feeds(struct fetcher *fetcher, const struct remote_dataset *dat
 			feed_arrived(feed, sample);
 }
 
-/* All parts of a sample are there. */
+/* Whether a feed has announced the sample, and it was requested or was there. */
+static bool is_announced(const struct fetcher *fetcher, const struct remote_dataset *dataset,
+			 uint64_t sample)
+{
+	for (const struct fetch_feed *feed = fetcher->feeds; feed; feed = feed->next)
+		if (feed->dataset == dataset && feed_is_next(feed, sample, UINT64_MAX))
+			return true;
+	return false;
+}
+
+/*
+ * Keeps a sample that has come, if there is room: its unit may be over, or have never been
+ * announced, and then nothing else would take it away.
+ */
+static void keep_sample(struct fetcher *fetcher, struct remote_dataset *dataset, uint64_t sample)
+{
+	dataset_set_present(dataset, sample);
+	if (dataset->present_bytes > dataset->room + fetcher->passing &&
+	    !is_announced(fetcher, dataset, sample))
+		dataset_evict(dataset, sample);
+	else
+		wake_feeds(fetcher, dataset, sample);
+}
+
+/* All parts of a sample are there, or cannot be had. */
 static void need_done(struct need *need)
 {
 	struct remote_dataset *dataset = need->dataset;
@@ -94,8 +118,7 @@ static void need_done(struct need *need)
 		dataset->states[need->sample] = SAMPLE_ABSENT;
 	} else {
 		/* if it is wrong twice, the daemon says so */
-		dataset_set_present(dataset, need->sample);
-		wake_feeds(need->fetcher, dataset, need->sample);
+		keep_sample(need->fetcher, dataset, need->sample);
 	}
 	free(need);
 }
@@ -293,16 +316,6 @@ static uint64_t under_way_target(const struct fetcher *fetcher)
 	return target > (double)UNDER_WAY_MIN ? (uint64_t)target : UNDER_WAY_MIN;
 }
 
-/* Whether a feed has announced the sample, and it was requested or was there. */
-static bool is_announced(const struct fetcher *fetcher, const struct remote_dataset *dataset,
-			 uint64_t sample)
-{
-	for (const struct fetch_feed *feed = fetcher->feeds; feed; feed = feed->next)
-		if (feed->dataset == dataset && feed_is_next(feed, sample, UINT64_MAX))
-			return true;
-	return false;
-}
-
 /* Whose units are over. */
 struct passing {
 	const struct fetcher *fetcher;
@@ -351,8 +364,11 @@ static void grant_wishes(struct fetcher *fetcher, struct fetch_feed *feed)
 		uint64_t sample = wishes[i].sample;
 
 		if (wishes[i].turn && dataset->states[sample] == SAMPLE_PRESENT &&
-		    atomic_load(&feed->map->turns[sample]) == wishes[i].turn)
+		    atomic_load(&feed->map->turns[sample]) == wishes[i].turn) {
+			if (!feed_may_replace(feed))
+				continue;
 			dataset_evict(dataset, sample);
+		}
 		if (dataset->states[sample] == SAMPLE_ABSENT &&
 		    (has_room(fetcher, dataset) || feed_is_next(feed, sample, feed_needed(feed))))
 			request_sample(&batch, sample, 0);

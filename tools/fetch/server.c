@@ -227,6 +227,14 @@ static int make_feed(struct server *server, struct client *client, int map_fd, i
 	return 0;
 }
 
+/* Whether the client has gone, for whom opening a dataset would keep others waiting. */
+static bool has_hung_up(const struct client *client)
+{
+	struct pollfd p = {.fd = client->fd, .events = POLLRDHUP};
+
+	return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP));
+}
+
 static void handle_open(struct server *server, struct client *client,
 			const Loaderd__FetchOpen *open)
 {
@@ -242,6 +250,8 @@ static void handle_open(struct server *server, struct client *client,
 				 FETCH_VERSION, open->version);
 	else if (client->dataset || (open->resumed && (map_fd < 0 || page_fd < 0)))
 		r = packimg_fail(&error, -EPROTO, "FetchOpen is wrong");
+	else if (has_hung_up(client))
+		r = packimg_fail(&error, -EINTR, "the client has gone");
 	if (!r)
 		r = get_dataset(server, client, open->url, &error);
 	if (!r && !open->facts) {

@@ -288,6 +288,19 @@ class Stores(unittest.TestCase):
     def test_the_store_stays_away(self):
         self.fails_in_the_middle(lambda: self.store.fail(reset, times=1 << 30), "after 10 attempts")
 
+    def test_indexes_larger_than_the_cache(self):
+        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": "1K"}), self.assertRaisesRegex(loaderd.FeedError, "its sections have"):
+            self.open(ADDRESS)
+
+    def test_files_of_the_cache_that_are_none(self):
+        self.open(ADDRESS).close()
+        self.end_fetchers()
+        for name in ("entry", "present"):
+            for path in self.cache.glob(f"*/{name}"):
+                path.unlink()
+            os.mkfifo(next(self.cache.iterdir()) / name)  # which would block a reader
+        self.assertEqual(self.hash_of(self.open(ADDRESS)), self.expected)
+
     def test_wrong_bytes(self):
         wrong = bytearray(self.path.read_bytes())
         wrong[wrong.index(self.path.read_bytes()[9000:9100]) + 50] ^= 255
