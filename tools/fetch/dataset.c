@@ -252,7 +252,8 @@ static int find_present(struct remote_dataset *dataset, struct packimg_error *er
 	uint8_t *bits = malloc((dataset->samples + 7) / 8);
 
 	dataset->states = calloc(dataset->samples, 1);
-	if (!bits || !dataset->states) {
+	dataset->extras = calloc(DATASET_EXTRAS, sizeof(*dataset->extras));
+	if (!bits || !dataset->states || !dataset->extras) {
 		free(bits);
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
@@ -322,6 +323,7 @@ void dataset_close(struct remote_dataset *dataset)
 	packimg_close(dataset->packimg);
 	cache_close(&dataset->entry);
 	free(dataset->states);
+	free(dataset->extras);
 	free(dataset->objects);
 	free(dataset->key);
 	free(dataset->url);

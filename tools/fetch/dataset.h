@@ -44,6 +44,12 @@ struct remote_dataset {
 	uint64_t present_bytes; /* of samples that are there */
 	uint64_t room;          /* bytes of samples that the cache keeps; others pass through */
 	struct turn_map *maps;
+	/*
+	 * Samples that came for wishes and are not announced, such as those that replace bad ones:
+	 * a ring, since nothing else says when they may go from a full cache.
+	 */
+	uint64_t *extras; /* [DATASET_EXTRAS], sample + 1; 0: none */
+	unsigned extra_next;
 	/* Samples have come since the last sync; never set once one has been taken away. */
 	bool dirty;
 	int failed; /* negative errno: nothing can be fetched any more */
@@ -51,6 +57,8 @@ struct remote_dataset {
 	/* since the start */
 	uint64_t requests, fetched, hits, misses, evicted;
 };
+
+enum { DATASET_EXTRAS = 4096 };
 
 /* on_bytes: the bytes of sections done, and of all; it returns true to go on. */
 struct dataset_progress {

@@ -11,6 +11,7 @@ enum {
 	MEASURE_MS = 250,
 	UNITS_AT_ONCE = 2048, /* that are sorted together, so that neighbours are found */
 	UNITS_AHEAD_MIN = 16,
+	EXTRAS_MIN = 256,
 	TRIES_MAX = 2, /* of a sample whose checksum is wrong */
 };
 
@@ -91,17 +92,34 @@ static bool is_announced(const struct fetcher *fetcher, const struct remote_data
 }
 
 /*
- * Keeps a sample that has come, if there is room: its unit may be over, or have never been
- * announced, and then nothing else would take it away.
+ * Keeps a sample that came for a wish and that no feed has announced: nothing else would take it
+ * away. Those before go from a full cache, the oldest first, as soon as the ring is full or their
+ * share of what may pass through is used.
  */
+static void keep_extra(struct fetcher *fetcher, struct remote_dataset *dataset, uint64_t sample)
+{
+	uint64_t average = dataset->bytes / dataset->samples + 1, kept = fetcher->passing / average;
+	unsigned limit = kept < EXTRAS_MIN       ? EXTRAS_MIN
+			 : kept < DATASET_EXTRAS ? (unsigned)kept
+						 : DATASET_EXTRAS;
+	uint64_t *oldest =
+		&dataset->extras[(dataset->extra_next + DATASET_EXTRAS - limit) % DATASET_EXTRAS];
+
+	if (*oldest && dataset->present_bytes > dataset->room &&
+	    dataset->states[*oldest - 1] == SAMPLE_PRESENT &&
+	    !is_announced(fetcher, dataset, *oldest - 1))
+		dataset_evict(dataset, *oldest - 1);
+	*oldest = 0;
+	dataset->extras[dataset->extra_next++ % DATASET_EXTRAS] = sample + 1;
+}
+
+/* A sample has come. */
 static void keep_sample(struct fetcher *fetcher, struct remote_dataset *dataset, uint64_t sample)
 {
 	dataset_set_present(dataset, sample);
-	if (dataset->present_bytes > dataset->room + fetcher->passing &&
-	    !is_announced(fetcher, dataset, sample))
-		dataset_evict(dataset, sample);
-	else
-		wake_feeds(fetcher, dataset, sample);
+	if (dataset->room < dataset->bytes && !is_announced(fetcher, dataset, sample))
+		keep_extra(fetcher, dataset, sample);
+	wake_feeds(fetcher, dataset, sample);
 }
 
 /* All parts of a sample are there, or cannot be had. */
@@ -370,7 +388,8 @@ static void grant_wishes(struct fetcher *fetcher, struct fetch_feed *feed)
 			dataset_evict(dataset, sample);
 		}
 		if (dataset->states[sample] == SAMPLE_ABSENT &&
-		    (has_room(fetcher, dataset) || feed_is_next(feed, sample, feed_needed(feed))))
+		    (has_room(fetcher, dataset) || !feed_is_next(feed, sample, UINT64_MAX) ||
+		     feed_is_next(feed, sample, feed_needed(feed))))
 			request_sample(&batch, sample, 0);
 		else if (dataset->states[sample] == SAMPLE_PRESENT)
 			feed_arrived(feed, sample);

@@ -214,6 +214,18 @@ class Stores(unittest.TestCase):
             used = sum(p.stat().st_blocks * 512 for p in self.cache.rglob("*") if p.is_file())
         self.assertLess(used, 0.7 * self.path.stat().st_size)
 
+    def test_samples_that_are_not_announced_pass_through_a_full_cache(self):
+        """The others of a mosaic, and what takes the place of a bad sample."""
+        options = {"pipeline": "mosaic(64) hflip"}
+        wrong = bytearray(self.path.read_bytes())
+        wrong[9050] ^= 255
+        with open(self.dir / "bad.pimg", "wb") as file:
+            file.write(wrong)
+        self.store.put("data", "sets/bad.pimg", wrong)
+        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": SMALL_CACHE}):
+            self.assertEqual(self.hash_of(self.open(ADDRESS, **options)), self.hash_of(self.open(self.path, **options)))
+            self.assertEqual(self.hash_of(self.open("s3://data/sets/bad.pimg")), self.hash_of(self.open(self.dir / "bad.pimg")))
+
     def test_the_cache_is_removed(self):
         self.store.delay_s = 0.02
         calls = []
