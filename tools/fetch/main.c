@@ -120,11 +120,18 @@ static void protect(void)
 	prctl(PR_SET_DUMPABLE, 0);
 }
 
+/* A store that sends the headers of one dataset slowly does not hold up feeds of others. */
+static void on_waiting(void *context)
+{
+	schedule_run(context);
+}
+
 static int serve(const struct options *options, int listen_fd)
 {
-	const struct store_options store_options = {.stopped = is_stopping};
 	struct packimg_error error = {{0}};
 	struct fetcher fetcher = {0};
+	const struct store_options store_options = {
+		.stopped = is_stopping, .waiting = on_waiting, .context = &fetcher};
 	struct server *server = NULL;
 	int r = cache_init(&fetcher.cache, &error);
 

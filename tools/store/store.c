@@ -613,8 +613,11 @@ int store_ask(struct store *store, const struct store_request *request, struct p
 	copy.context = &answer;
 	if (store_submit(store, &copy))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	while (!answer.ended)
-		store_run(store, -1);
+	while (!answer.ended) {
+		store_poll(store, NULL, 0, POLL_MS);
+		if (store->options.waiting)
+			store->options.waiting(store->options.context);
+	}
 	if (answer.status && error)
 		*error = answer.error;
 	return answer.status;

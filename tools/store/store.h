@@ -43,6 +43,11 @@ struct store;
 struct store_options {
 	unsigned connections;  /* requests at once, 1 .. STORE_CONNECTIONS_MAX; 0 for 16 */
 	bool (*stopped)(void); /* true ends all requests with -EINTR; may be NULL */
+	/* called at least ten times a second while store_ask() waits; may submit requests; may be
+	 * NULL
+	 */
+	void (*waiting)(void *context);
+	void *context;
 };
 
 /* Counts since store_open(). */

@@ -266,6 +266,27 @@ class Stores(unittest.TestCase):
             fetched += last - first + 1
         self.assertLess(fetched, 1.5 * self.path.stat().st_size)
 
+    def test_another_dataset_opens_slowly(self):
+        asked, go_on = threading.Event(), threading.Event()
+
+        def hold(handler):
+            asked.set()
+            go_on.wait()
+            return False
+
+        self.store.put("data", "slow.pimg", self.path.read_bytes())
+        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": SMALL_CACHE}):
+            feed = self.open(ADDRESS)
+            self.store.fail(hold, part="slow")
+            slow = threading.Thread(target=lambda: self.open("s3://data/slow.pimg").close())
+            slow.start()
+            self.assertTrue(asked.wait(60))
+            try:
+                self.assertEqual(self.hash_of(feed), self.expected)
+            finally:
+                go_on.set()
+                slow.join()
+
     def test_refusals(self):
         for address, kind, says in (("s3://data/none.pimg", loaderd.FeedError, "s3://data/none.pimg: no such object"),
                                     ("gs://data/a.pimg", loaderd.FeedError, "AWS_ENDPOINT_URL_S3"),
