@@ -99,7 +99,19 @@ static int where_unary(const struct where *where, const struct where_view *view,
 	return 0;
 }
 
+static bool never(const void *context)
+{
+	(void)context;
+	return false;
+}
+
 int where_match(const struct where *where, const struct packimg *dataset, uint64_t index)
+{
+	return where_match_until(where, dataset, index, never, NULL);
+}
+
+int where_match_until(const struct where *where, const struct packimg *dataset, uint64_t index,
+		      bool (*stopped)(const void *context), const void *context)
 {
 	struct where_operand stack[WHERE_STACK_MAX];
 	struct where_operand *end = stack; /* after the top */
@@ -129,9 +141,11 @@ int where_match(const struct where *where, const struct packimg *dataset, uint64
 		case WHERE_OP_NEGATE:
 		case WHERE_OP_IN:
 		case WHERE_OP_IN_TEXT:
-		case WHERE_OP_LIKE:
 		case WHERE_OP_NOT:
 			r = where_unary(where, &view, op, end - 1);
+			break;
+		case WHERE_OP_LIKE:
+			r = stopped(context) ? -ECANCELED : where_unary(where, &view, op, end - 1);
 			break;
 		default:
 			end--;

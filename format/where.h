@@ -41,3 +41,9 @@ void where_free(struct where *where);
  * and, for text, count() of polygons and patterns, by the length of the values.
  */
 int where_match(const struct where *where, const struct packimg *dataset, uint64_t index);
+/*
+ * Like where_match(), but ends with -ECANCELED once stopped(context) says true, which it asks
+ * before each comparison with a pattern: thousands of these may take a second for one sample.
+ */
+int where_match_until(const struct where *where, const struct packimg *dataset, uint64_t index,
+		      bool (*stopped)(const void *context), const void *context);

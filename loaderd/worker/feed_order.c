@@ -59,6 +59,11 @@ static bool is_stopped(const struct choosing *at)
 	return atomic_load_explicit(&at->progress->cancelled, memory_order_relaxed);
 }
 
+static bool wants_stop(const void *context)
+{
+	return is_stopped(context);
+}
+
 /* Nobody reads it: the client has gone. */
 static int refuse_stopped(const struct choosing *at)
 {
@@ -175,7 +180,8 @@ static int evaluate(struct choosing *at, const struct where *where)
 	atomic_fetch_add_explicit(&progress->total, at->entries, memory_order_relaxed);
 	sigbus_guard_enter(&at->dataset->guard);
 	for (uint64_t i = 0; i < at->entries && !is_stopped(at); i++) {
-		if (where_match(where, at->image, selection_at(&at->part->selection, i)) != 0)
+		uint64_t sample = selection_at(&at->part->selection, i);
+		if (where_match_until(where, at->image, sample, wants_stop, at) != 0)
 			at->kept[i / 64] |= UINT64_C(1) << i % 64;
 		if (i % STEP == STEP - 1)
 			atomic_fetch_add_explicit(&progress->done, STEP, memory_order_relaxed);
