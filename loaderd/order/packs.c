@@ -70,6 +70,13 @@ static int sort_members(struct packs *packs, const struct selection *selection,
 	return r;
 }
 
+/* Bytes of what sort_members() makes. */
+static uint64_t sorted_bytes(const struct packs *packs)
+{
+	return selection_bytes(&packs->members) + packs->class_count * sizeof(*packs->classes) +
+	       packs->group_count * sizeof(*packs->groups);
+}
+
 int packs_init(struct packs *packs, const struct selection *selection,
 	       const struct pack_tokens *tokens, uint64_t seed, uint32_t tokens_max,
 	       uint32_t batch_size, uint64_t bytes_max)
@@ -77,7 +84,10 @@ int packs_init(struct packs *packs, const struct selection *selection,
 	struct packs result = {.tokens_max = tokens_max, .batch_size = batch_size};
 	assert(tokens->count == selection->count && tokens_max > 0 && batch_size > 0);
 	int r = sort_members(&result, selection, tokens);
-	r = r ?: pack_templates_make(&result, seed, bytes_max);
+	uint64_t sorted = sorted_bytes(&result);
+	if (r == 0)
+		r = sorted > bytes_max ? -EDQUOT
+				       : pack_templates_make(&result, seed, bytes_max - sorted);
 	if (r < 0)
 		packs_deinit(&result);
 	else
@@ -181,9 +191,7 @@ uint64_t packs_bytes(const struct packs *packs)
 {
 	if (packs->count == 0)
 		return 0;
-	return selection_bytes(&packs->members) + packs->class_count * sizeof(*packs->classes) +
-	       packs->group_count * sizeof(*packs->groups) +
-	       packs->template_count * sizeof(*packs->templates) +
+	return sorted_bytes(packs) + packs->template_count * sizeof(*packs->templates) +
 	       packs->templates[packs->template_count].slot * sizeof(*packs->slots);
 }
 

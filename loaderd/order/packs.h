@@ -89,8 +89,8 @@ int pack_tokens_add(struct pack_tokens *tokens, uint32_t count, uint32_t patches
 void pack_tokens_free(struct pack_tokens *tokens);
 /*
  * Makes packs of the samples of a selection, to each of which `tokens` has been added, none with
- * more than tokens_max. batch_size, tokens_max: at least 1. -ENOMEM; -EDQUOT if templates take more
- * than bytes_max.
+ * more than tokens_max. batch_size, tokens_max: at least 1. -ENOMEM; -EDQUOT if packs_bytes() would
+ * be more than bytes_max.
  */
 int packs_init(struct packs *packs, const struct selection *selection,
 	       const struct pack_tokens *tokens, uint64_t seed, uint32_t tokens_max,

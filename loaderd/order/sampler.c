@@ -553,8 +553,9 @@ int sampler_set_packs(struct sampler_part *part, const struct pack_tokens *token
 			error, "batch_tokens",
 			"with batch_tokens, each chosen sample comes once in an epoch: leave "
 			"out weights, class_weights, balanced, classes_per_batch and buckets");
+	uint64_t used = selection_bytes(&part->selection);
 	int r = packs_init(&part->packs, &part->selection, tokens, seed, tokens_max, batch_size,
-			   bytes_max);
+			   bytes_max > used ? bytes_max - used : 0);
 	if (r == 0)
 		part->kind = SAMPLER_PACKS;
 	return r;

@@ -223,8 +223,14 @@ TEST(memory_is_limited)
 	assert_int_equal(pack_tokens_add(tokens, 5, 7), 0);
 	selection_init_all(&selection, PACKS_GROUPS_MAX + 1);
 	assert_int_equal(packs_init(&packs, &selection, tokens, 1, 8192, 64, 1000), -EDQUOT);
-	assert_int_equal(packs_init(&packs, &selection, tokens, 1, 8192, 64, 1 << 25), 0);
+	assert_int_equal(packs_init(&packs, &selection, tokens, 1, 8192, 64, 1 << 26), 0);
 	assert_true(packs.count > 0);
+	uint64_t bytes = packs_bytes(&packs);
+	packs_deinit(&packs);
+	/* the limit is that of all that packs keep */
+	assert_int_equal(packs_init(&packs, &selection, tokens, 1, 8192, 64, bytes / 4 * 3),
+			 -EDQUOT);
+	assert_int_equal(packs_init(&packs, &selection, tokens, 1, 8192, 64, bytes), 0);
 	packs_deinit(&packs);
 	pack_tokens_free(tokens);
 }
