@@ -108,7 +108,7 @@ static int bench_new(const char *path, const char *pipeline, struct bench **ret_
 
 	if (!bench)
 		return -ENOMEM;
-	if (path_is_address(path)) {
+	if (text_is_address(path)) {
 		bench_free(bench);
 		return error_set(error, -ENOTSUP,
 				 "%.300s: the images of a dataset in a store cannot be examined; "

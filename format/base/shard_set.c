@@ -1,4 +1,5 @@
 #include "format/base/shard_set.h"
+#include "format/base/text/text.h"
 
 #include "format/base/text/sentence.h"
 
@@ -290,7 +291,7 @@ static int shard_set_find(const char *path, char ret_path[SHARD_SET_PATH_MAX], c
 	char directory[SHARD_SET_PATH_MAX] = ".", base[SHARD_SET_PATH_MAX];
 	struct candidates candidates = {0};
 
-	if (strstr(path, "://"))
+	if (text_is_address(path))
 		return sentence_fail(error, SHARD_SET_ERROR_MAX, -ENOENT,
 				     "%s is an address, not a file; packimg fetch copies a dataset "
 				     "from a store",

@@ -326,21 +326,12 @@ void copy_uuid(const ProtobufCBinaryData *field, uint8_t ret_uuid[16])
 		memset(ret_uuid, 0, 16);
 }
 
-bool path_is_address(const char *path)
-{
-	size_t length = 0;
-	while (isalnum((unsigned char)path[length]) ||
-	       (length > 0 && path[length] != '\0' && strchr("+-.", path[length])))
-		length++;
-	return length > 0 && strncmp(path + length, "://", 3) == 0;
-}
-
 int absolute_path(const char *path, char **ret_path, char *error)
 {
 	char directory[PATH_MAX];
 	if (!path || path[0] == '\0')
 		return error_set(error, -EINVAL, "dataset: no path given; name a .pimg file.");
-	if (path[0] == '/' || path_is_address(path)) {
+	if (path[0] == '/' || text_is_address(path)) {
 		directory[0] = '\0';
 	} else if (!getcwd(directory, sizeof(directory))) {
 		return error_set(

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "format/base/text/sentence.h"
+#include "format/base/text/text.h"
 #include "proto/client/feed.h"
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"
@@ -78,8 +79,6 @@ int connection_error(const Loaderd__Error *message, const char *text, char *erro
 /* Copies a dataset's UUID; zeros if the field does not have 16 bytes. */
 void copy_uuid(const ProtobufCBinaryData *field, uint8_t ret_uuid[16]);
 
-/* True for the address of a dataset in a store, "NAME://", known or not. */
-bool path_is_address(const char *path);
 /*
  * Makes a dataset's path absolute against the working directory; does not resolve symbolic links.
  * Copies an address. The caller frees it.

@@ -96,7 +96,7 @@ int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret
 		return error_set(error, -ENOMEM, "Out of memory.");
 	struct fetched *fetched = NULL;
 	const struct fetch_options facts = {.facts = true};
-	int r = path && path_is_address(path) ? fetch_open(path, &facts, &fetched, error) : 0;
+	int r = path && text_is_address(path) ? fetch_open(path, &facts, &fetched, error) : 0;
 	int64_t deadline_ms = clock_ms() + CONNECTION_TIMEOUT_MS;
 	if (r == 0 && socket)
 		r = daemon_revive(socket, error);

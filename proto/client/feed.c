@@ -55,7 +55,7 @@ static int check_options(const struct feed_options *options, char *error)
 		if (!options->values || !options->values[i])
 			return error_set(error, -EINVAL, "values: number %u of %u has no name.", i,
 					 options->value_count);
-	if (options->filling && options->dataset && path_is_address(options->dataset))
+	if (options->filling && options->dataset && text_is_address(options->dataset))
 		return error_set(error, -EINVAL,
 				 "filling: not together with the address of a dataset.");
 	if (options->order && options->dataset)
@@ -162,12 +162,12 @@ static int find_address(const struct feed *feed, const struct feed_options *opti
 			const char **ret_address, char *error)
 {
 	if (!feed->order) {
-		if (options->dataset && path_is_address(options->dataset))
+		if (options->dataset && text_is_address(options->dataset))
 			*ret_address = options->dataset;
 		return 0;
 	}
 	for (uint32_t p = 0; p < feed->order->part_count; p++) {
-		if (!path_is_address(feed->order->parts[p].path))
+		if (!text_is_address(feed->order->parts[p].path))
 			continue;
 		*ret_address = feed->order->parts[p].path;
 		if (feed->order->part_count > 1)

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -170,14 +169,7 @@ static int lock_entry(const char *folder)
 	char path[4300];
 
 	snprintf(path, sizeof(path), "%s/lock", folder);
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return -errno;
-	if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-		return fd;
-	int r = -errno;
-	close(fd);
-	return r;
+	return io_lock(path);
 }
 
 /*

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -82,14 +81,7 @@ static int take_lock(const char *socket)
 	char path[SOCKET_PATH_MAX + 8];
 
 	snprintf(path, sizeof(path), "%s.lock", socket);
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return -errno;
-	if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-		return fd;
-	int r = -errno;
-	close(fd);
-	return r;
+	return io_lock(path);
 }
 
 static int listen_on(const char *path)

@@ -1,6 +1,7 @@
 /* packimg fetch: copies a dataset from a store into files. */
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
+#include "format/base/text/text.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/remote.h"
@@ -114,7 +115,7 @@ static int fetch_run(struct fetch *fetch)
 	struct packimg_error error = {{0}};
 	struct progress timer;
 
-	if (!strstr(fetch->address, "://"))
+	if (!text_is_address(fetch->address))
 		return command_fail("%s is not an address such as s3://BUCKET/FILE.pimg or "
 				    "https://HOST/FILE.pimg; cp copies files",
 				    fetch->address);

@@ -32,11 +32,6 @@ static size_t scheme_length(const char *text)
 	return length && strncmp(text + length, "://", 3) == 0 ? length : 0;
 }
 
-bool store_is_address(const char *path)
-{
-	return scheme_length(path) != 0;
-}
-
 static int fail_scheme(const char *text, size_t length, struct packimg_error *error)
 {
 	char scheme[16];

@@ -23,8 +23,6 @@ struct store_address {
 	char shown[STORE_ADDRESS_MAX];
 };
 
-/* True for a path that begins with a scheme, "NAME://", known or not. */
-bool store_is_address(const char *path);
 /*
  * Parses an address. -EINVAL: unknown scheme, no bucket or key, credentials in the address, a
  * fragment, blanks or control characters; -ENAMETOOLONG.

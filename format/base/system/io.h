@@ -18,6 +18,11 @@ int64_t io_read_at(int fd, void *data, uint64_t size, uint64_t offset);
  * blocking.
  */
 int io_open_regular(const char *path);
+/*
+ * Opens the file, which it makes if there is none, and locks it (flock) as long as the descriptor
+ * is open. -EWOULDBLOCK while another description has the lock.
+ */
+int io_lock(const char *path);
 /* Closes fd unless it is negative. Preserves errno. */
 void io_close(int fd);
 /*

@@ -1,6 +1,8 @@
 #include "format/base/text/text.h"
 
+#include <ctype.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Unicode 15, table 3-7. */
 size_t text_utf8_sequence(const uint8_t *text, size_t size)
@@ -60,4 +62,14 @@ bool text_is_key(const char *text, size_t size, size_t max)
 			return false;
 	}
 	return true;
+}
+
+bool text_is_address(const char *text)
+{
+	size_t length = 0;
+
+	while (isalnum((unsigned char)text[length]) ||
+	       (length > 0 && text[length] != '\0' && strchr("+-.", text[length])))
+		length++;
+	return length > 0 && strncmp(text + length, "://", 3) == 0;
 }

@@ -11,3 +11,5 @@ size_t text_utf8_sequence(const uint8_t *text, size_t size);
 bool text_is_utf8(const char *text, size_t size);
 /* True for a valid metadata key: 1 to max bytes of letters, digits, '_', '-' and '.'. */
 bool text_is_key(const char *text, size_t size, size_t max);
+/* True for an address, which begins with a scheme: NAME://. Other text is a path. */
+bool text_is_address(const char *text);

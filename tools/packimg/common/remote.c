@@ -1,6 +1,7 @@
 #include "tools/packimg/common/remote.h"
 #include "format/base/shard_set.h"
 #include "format/base/system/io.h"
+#include "format/base/text/text.h"
 #include "format/error.h"
 #include "format/header.h"
 #include "tools/packimg/common/command.h"
@@ -187,7 +188,7 @@ int remote_open(const char *path, bool quiet, struct packimg **ret_dataset,
 		struct remote **ret_remote, struct packimg_error *error)
 {
 	*ret_remote = NULL;
-	if (store_is_address(path))
+	if (text_is_address(path))
 		return remote_receive(path, quiet, NULL, ret_dataset, ret_remote, error);
 	return packimg_open(path, ret_dataset, error);
 }

@@ -1,4 +1,5 @@
 /* Without libcurl or expat: refuses addresses. */
+#include "format/base/text/text.h"
 #include "format/error.h"
 #include "tools/packimg/common/remote.h"
 #include "tools/packimg/common/remote_output.h"
@@ -10,7 +11,7 @@ int remote_open(const char *path, bool quiet, struct packimg **ret_dataset,
 {
 	(void)quiet;
 	*ret_remote = NULL;
-	if (strstr(path, "://"))
+	if (text_is_address(path))
 		return packimg_fail(error, -ENOTSUP,
 				    "%s: this packimg was built without libcurl or expat, and "
 				    "cannot read from stores",

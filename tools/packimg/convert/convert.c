@@ -1,5 +1,6 @@
 /* packimg convert, from its command line to its summary. */
 #include "tools/packimg/convert/convert.h"
+#include "format/base/text/text.h"
 #include "tools/packimg/common/remote_output.h"
 #include "tools/packimg/common/split_spec.h"
 #include "tools/packimg/common/text.h"
@@ -11,7 +12,7 @@
 /* Refuses to replace a dataset unasked, and determines the path to write to. */
 static int prepare_output(struct convert_part *part, bool force, struct packimg_error *error)
 {
-	if (strstr(part->path, "://"))
+	if (text_is_address(part->path))
 		return remote_output_new(part->path, force, &part->remote, &part->written, error);
 	part->written = part->path;
 	return command_check_output(part->path, force, error);

@@ -1,4 +1,5 @@
 #include "tools/packimg/source/source.h"
+#include "format/base/text/text.h"
 
 #include "format/base/text/number.h"
 #include "format/foreign_format.h"
@@ -166,7 +167,7 @@ static int check_known(const char *path, struct packimg_error *error)
 
 static int no_file(const char *path, int code, struct packimg_error *error)
 {
-	if (strstr(path, "://"))
+	if (text_is_address(path))
 		return packimg_fail(error, -EINVAL,
 				    "%s: it is a URL, and packimg reads only files; download it, "
 				    "or pipe an archive to \"packimg convert - -o FILE\"",

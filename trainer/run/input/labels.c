@@ -51,7 +51,7 @@ static int labels_open_fetched(const char *address, struct packimg **ret_dataset
 int labels_open(const char *path, struct packimg **ret_dataset, struct packimg_error *error)
 {
 	struct packimg *mapped;
-	if (path_is_address(path))
+	if (text_is_address(path))
 		return labels_open_fetched(path, ret_dataset, error);
 	int r = packimg_open(path, &mapped, error);
 	if (r < 0)
