@@ -46,7 +46,7 @@ static int pass_error(const Loaderd__FetchError *message, char *error)
 	sentence_write(said, sizeof(said), "%s", message->text);
 	text_make_printable(said);
 	int code = message->code < 4096 ? -(int)message->code : -EIO;
-	return error_set(error, safe_code(code), "%s", said);
+	return error_set(error, safe_code(code), "dataset: %s", said);
 }
 
 /* A descriptor that did not fit into the table makes a frame unreadable. */

@@ -288,7 +288,7 @@ class Stores(unittest.TestCase):
                 slow.join()
 
     def test_refusals(self):
-        for address, kind, says in (("s3://data/none.pimg", loaderd.FeedError, "s3://data/none.pimg: no such object"),
+        for address, kind, says in (("s3://data/none.pimg", loaderd.NoDataset, "s3://data/none.pimg: no such object"),
                                     ("gs://data/a.pimg", loaderd.FeedError, "AWS_ENDPOINT_URL_S3"),
                                     ("s3://data", loaderd.FeedError, "has no key")):
             with self.subTest(address), self.assertRaisesRegex(kind, re.escape(says)):
