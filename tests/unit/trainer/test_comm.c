@@ -122,6 +122,68 @@ TEST(same_bits)
 	}
 }
 
+/* Every rank ends with the sum of its part; then every part goes to all. */
+TEST(scattered_and_gathered)
+{
+	static const size_t counts[] = {1, 16, 1000, COUNT};
+
+	for (size_t k = 0; k < sizeof(counts) / sizeof(*counts); k++) {
+		size_t count = counts[k], all = count * comm->world;
+		struct comm_sent before = comm->sent;
+		float *values = malloc(all * sizeof(*values));
+		unsigned request, other;
+		double one = 1;
+
+		for (size_t i = 0; i < all; i++)
+			values[i] = (float)value(comm->rank, 2, i);
+		assert_int_equal(
+			comm_reduce_scatter_start(comm, values, count, COMM_FLOAT, &request), 0);
+		assert_int_equal(comm_sum_start(comm, &one, 1, COMM_DOUBLE, &other), 0);
+		assert_int_equal(comm_wait(comm, request), 0);
+		for (size_t i = comm->rank * count; i < (comm->rank + 1) * count; i++)
+			assert_true((double)values[i] == total(2, i));
+		for (size_t i = 0; i < all; i++)
+			if (i / count != comm->rank)
+				values[i] = -1;
+		assert_int_equal(comm_all_gather_start(comm, values, count * sizeof(*values),
+						       COMM_BYTE, &request),
+				 0);
+		assert_int_equal(comm_wait(comm, request), 0);
+		assert_int_equal(comm_wait(comm, other), 0);
+		for (size_t i = 0; i < all; i++)
+			assert_true((double)values[i] == total(2, i));
+		assert_true(one == comm->world);
+		assert_int_equal(comm->sent.reduce_scatters - before.reduce_scatters,
+				 count * sizeof(float) * (comm->world - 1));
+		assert_int_equal(comm->sent.all_gathers - before.all_gathers,
+				 count * sizeof(float) * (comm->world - 1));
+		assert_int_equal(comm->sent.sums - before.sums,
+				 2 * sizeof(double) * (comm->world - 1) / comm->world);
+		free(values);
+	}
+}
+
+/* Even and odd ranks sum apart from each other, between sums of all. */
+TEST(groups)
+{
+	struct comm *group;
+	unsigned request;
+	double sums[2] = {comm->rank, 1}, ranks = 1;
+
+	assert_int_equal(comm_split(comm, comm->rank % 2, &group), 0);
+	assert_int_equal(group->world, (comm->world + 1 - comm->rank % 2) / 2);
+	assert_int_equal(group->rank, comm->rank / 2);
+	assert_int_equal(group->local_world, comm->local_world);
+	assert_int_equal(comm_sum_start(comm, &ranks, 1, COMM_DOUBLE, &request), 0);
+	assert_int_equal(comm_sum(group, sums, 2, COMM_DOUBLE), 0);
+	assert_int_equal(comm_wait(comm, request), 0);
+	assert_true(ranks == comm->world);
+	assert_true(sums[1] == group->world);
+	assert_true(sums[0] ==
+		    (double)(group->world - 1) * group->world + comm->rank % 2 * group->world);
+	comm_close(group);
+}
+
 TEST(broadcast)
 {
 	char text[100];

@@ -5,16 +5,22 @@
 
 #include "trainer/device/comm/comm.h"
 
+/* What is started and waited for; counts are as in comm.h. */
+enum comm_operation { COMM_SUM, COMM_REDUCE_SCATTER, COMM_ALL_GATHER };
+
 struct comm_ops {
 	void (*close)(struct comm *comm);
-	int (*sum_start)(struct comm *comm, void *values, size_t count, enum comm_element element,
-			 unsigned *ret_request);
+	int (*split)(struct comm *comm, unsigned group, struct comm **ret_comm);
+	int (*start)(struct comm *comm, enum comm_operation operation, void *values, size_t count,
+		     enum comm_element element, unsigned *ret_request);
 	int (*progress)(struct comm *comm);
 	int (*wait)(struct comm *comm, unsigned request);
 	int (*broadcast)(struct comm *comm, void *bytes, size_t size, unsigned root);
 	int (*gather)(struct comm *comm, const void *mine, size_t size, void *ret_all);
 	void (*abort)(struct comm *comm);
 };
+
+size_t comm_element_size(enum comm_element element);
 
 #ifdef HAVE_MPI
 /* Opens the ranks of a process that MPI launched. */

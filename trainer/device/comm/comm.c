@@ -82,6 +82,21 @@ int comm_open(struct comm **ret_comm, char *error)
 #endif
 }
 
+int comm_split(struct comm *comm, unsigned group, struct comm **ret_comm)
+{
+	int r = comm->ops ? comm->ops->split(comm, group, ret_comm)
+			  : open_alone(ret_comm, comm->error);
+
+	if (r < 0)
+		return r;
+	(*ret_comm)->local_rank = comm->local_rank;
+	(*ret_comm)->local_world = comm->local_world;
+	(*ret_comm)->leader = comm->leader;
+	(*ret_comm)->sharers = comm->sharers;
+	(*ret_comm)->cpus = comm->cpus;
+	return 0;
+}
+
 void comm_close(struct comm *comm)
 {
 	if (comm && comm->ops)
@@ -95,14 +110,59 @@ const char *comm_error(const struct comm *comm)
 	return comm->error;
 }
 
+size_t comm_element_size(enum comm_element element)
+{
+	return element == COMM_FLOAT ? sizeof(float) : element == COMM_DOUBLE ? sizeof(double) : 1;
+}
+
+/* Adds to a counter what a ring sends once around of values[count]. */
+static void count_sent(struct comm *comm, enum comm_operation operation, size_t count,
+		       enum comm_element element)
+{
+	uint64_t bytes = (uint64_t)count * comm_element_size(element);
+
+	if (operation == COMM_SUM)
+		comm->sent.sums += 2 * bytes * (comm->world - 1) / comm->world;
+	else if (operation == COMM_REDUCE_SCATTER)
+		comm->sent.reduce_scatters += bytes * (comm->world - 1);
+	else
+		comm->sent.all_gathers += bytes * (comm->world - 1);
+}
+
+/* parts: how often values[count] are there. */
+static int comm_start(struct comm *comm, enum comm_operation operation, void *values, size_t count,
+		      unsigned parts, enum comm_element element, unsigned *ret_request)
+{
+	*ret_request = 0;
+	if (count > COMM_COUNT_MAX / parts)
+		return sentence_fail(comm->error, COMM_ERROR_MAX, -EINVAL,
+				     "%u times %zu elements are above the %zu of one operation",
+				     parts, count, COMM_COUNT_MAX);
+	if (!comm->ops)
+		return 0;
+	int r = comm->ops->start(comm, operation, values, count, element, ret_request);
+	if (r == 0)
+		count_sent(comm, operation, count, element);
+	return r;
+}
+
 int comm_sum_start(struct comm *comm, void *values, size_t count, enum comm_element element,
 		   unsigned *ret_request)
 {
-	*ret_request = 0;
-	if (count > COMM_COUNT_MAX)
-		return sentence_fail(comm->error, COMM_ERROR_MAX, -EINVAL,
-				     "a sum of %zu elements is above %zu", count, COMM_COUNT_MAX);
-	return comm->ops ? comm->ops->sum_start(comm, values, count, element, ret_request) : 0;
+	return comm_start(comm, COMM_SUM, values, count, 1, element, ret_request);
+}
+
+int comm_reduce_scatter_start(struct comm *comm, void *values, size_t count,
+			      enum comm_element element, unsigned *ret_request)
+{
+	return comm_start(comm, COMM_REDUCE_SCATTER, values, count, comm->world, element,
+			  ret_request);
+}
+
+int comm_all_gather_start(struct comm *comm, void *values, size_t count, enum comm_element element,
+			  unsigned *ret_request)
+{
+	return comm_start(comm, COMM_ALL_GATHER, values, count, comm->world, element, ret_request);
 }
 
 int comm_progress(struct comm *comm)

@@ -9,9 +9,9 @@
  * without it, is a single rank: operations complete immediately and MPI is not touched.
  *
  * Operations are collective: all ranks call the same ones in the same order with the same sizes,
- * even between a start and its wait. Sums are bitwise equal on every rank and across runs of the
- * same world. Owned by main, which opens it first and closes it last; use from one thread.
- * Functions return 0, or a negative errno after setting comm_error().
+ * even between a start and its wait. Sums, also scattered ones, are bitwise equal on every rank and
+ * across runs of the same world. Owned by main, which opens it first and closes it last; use from
+ * one thread. Functions return 0, or a negative errno after setting comm_error().
  */
 #pragma once
 
@@ -20,10 +20,19 @@
 #include <stdint.h>
 
 #define COMM_ERROR_MAX    1024              /* size of an error string, including the NUL */
-#define COMM_REQUESTS_MAX 64                /* sums in flight at a time */
-#define COMM_COUNT_MAX    ((size_t)1 << 30) /* elements of one sum */
+#define COMM_REQUESTS_MAX 64                /* started operations in flight at a time */
+#define COMM_COUNT_MAX    ((size_t)1 << 30) /* elements of one operation, of all ranks together */
 
-enum comm_element { COMM_FLOAT = 0, COMM_DOUBLE = 1 };
+enum comm_element { COMM_FLOAT = 0, COMM_DOUBLE, COMM_BYTE /* gathered only */ };
+
+/*
+ * Bytes that this rank has sent, by a ring's formula for n ranks (Patarasuk and Yuan 2009,
+ * "Bandwidth optimal all-reduce algorithms"): (n - 1) / n of the values for a reduce-scatter or an
+ * all-gather, and twice that for a sum. Transports may send more, for small values, or less.
+ */
+struct comm_sent {
+	uint64_t sums, reduce_scatters, all_gathers;
+};
 
 struct comm_ops; /* operations of the transport (carrier.h) */
 
@@ -37,6 +46,7 @@ struct comm {
 	 */
 	unsigned sharers;
 	cpu_set_t cpus; /* union of the CPUs that this machine's ranks may run on */
+	struct comm_sent sent;
 	/* private */
 	const struct comm_ops *ops; /* NULL for a single rank */
 	char error[COMM_ERROR_MAX];
@@ -47,6 +57,12 @@ struct comm {
  * ranks but built without MPI. error has COMM_ERROR_MAX bytes.
  */
 int comm_open(struct comm **ret_comm, char *error);
+/*
+ * Makes a communicator of the ranks that pass the same group, in the order of their ranks; all
+ * ranks call it. Its rank and world count these ranks; the fields of the machine are those of
+ * `comm`. Operations of the two are independent of each other. Close it before `comm`.
+ */
+int comm_split(struct comm *comm, unsigned group, struct comm **ret_comm);
 /* Accepts NULL. Waits for the other ranks to close as well. */
 void comm_close(struct comm *comm);
 /* Error string of the last failure, or "". */
@@ -54,11 +70,23 @@ const char *comm_error(const struct comm *comm);
 
 /*
  * Starts to sum values[count] over all ranks, in place; do not touch the values before comm_wait().
- * Sums progress only inside comm_progress(), comm_wait() and the other operations, so call
+ * Operations progress only inside comm_progress(), comm_wait() and the other operations, so call
  * comm_progress() regularly during long computations. -EBUSY if COMM_REQUESTS_MAX are in flight.
  */
 int comm_sum_start(struct comm *comm, void *values, size_t count, enum comm_element element,
 		   unsigned *ret_request);
+/*
+ * Starts to sum values[world][count] over all ranks; rank r ends with the sum of part r, in place.
+ * The other parts are undefined after comm_wait(). Else as comm_sum_start().
+ */
+int comm_reduce_scatter_start(struct comm *comm, void *values, size_t count,
+			      enum comm_element element, unsigned *ret_request);
+/*
+ * Starts to send this rank's part of values[world][count] to all others, in place, so that all
+ * parts are there after comm_wait(). Else as comm_sum_start().
+ */
+int comm_all_gather_start(struct comm *comm, void *values, size_t count, enum comm_element element,
+			  unsigned *ret_request);
 int comm_progress(struct comm *comm);
 int comm_wait(struct comm *comm, unsigned request);
 /* Starts a sum and waits for it. */

@@ -7,14 +7,23 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define BROADCAST_BYTES ((size_t)1 << 30) /* limit per MPI call, since MPI counts in int */
+
+struct mpi_request {
+	bool used;
+	MPI_Request request; /* MPI_REQUEST_NULL when complete */
+	/* of a reduce-scatter: where MPI writes this rank's part, and where it belongs */
+	void *written, *part;
+	size_t size; /* of the part in bytes */
+};
 
 struct comm_mpi {
 	struct comm base;
 	MPI_Comm ranks;
-	bool used[COMM_REQUESTS_MAX];
-	MPI_Request requests[COMM_REQUESTS_MAX]; /* MPI_REQUEST_NULL when complete */
+	bool split; /* from another communicator */
+	struct mpi_request requests[COMM_REQUESTS_MAX];
 };
 
 static int mpi_fail(struct comm *comm, int status, const char *what)
@@ -33,28 +42,48 @@ static void mpi_close(struct comm *comm)
 	struct comm_mpi *mpi = (struct comm_mpi *)comm;
 
 	MPI_Comm_free(&mpi->ranks);
-	MPI_Finalize();
+	if (!mpi->split)
+		MPI_Finalize();
 	free(mpi);
 }
 
-static int mpi_sum_start(struct comm *comm, void *values, size_t count, enum comm_element element,
-			 unsigned *ret_request)
+static MPI_Datatype mpi_type(enum comm_element element)
+{
+	return element == COMM_FLOAT ? MPI_FLOAT : element == COMM_DOUBLE ? MPI_DOUBLE : MPI_BYTE;
+}
+
+static int mpi_start(struct comm *comm, enum comm_operation operation, void *values, size_t count,
+		     enum comm_element element, unsigned *ret_request)
 {
 	struct comm_mpi *mpi = (struct comm_mpi *)comm;
-	unsigned request = 0;
+	struct mpi_request *request = mpi->requests;
+	MPI_Datatype type = mpi_type(element);
+	int n = (int)count, status;
 
-	while (request < COMM_REQUESTS_MAX && mpi->used[request])
+	while (request < mpi->requests + COMM_REQUESTS_MAX && request->used)
 		request++;
-	if (request == COMM_REQUESTS_MAX)
+	if (request == mpi->requests + COMM_REQUESTS_MAX)
 		return sentence_fail(comm->error, COMM_ERROR_MAX, -EBUSY,
 				     "%d sums are under way already", COMM_REQUESTS_MAX);
-	int status = MPI_Iallreduce(MPI_IN_PLACE, values, (int)count,
-				    element == COMM_FLOAT ? MPI_FLOAT : MPI_DOUBLE, MPI_SUM,
-				    mpi->ranks, &mpi->requests[request]);
+	request->written = NULL;
+	if (operation == COMM_SUM) {
+		status = MPI_Iallreduce(MPI_IN_PLACE, values, n, type, MPI_SUM, mpi->ranks,
+					&request->request);
+	} else if (operation == COMM_REDUCE_SCATTER) {
+		/* in place means that MPI writes the part where the values begin */
+		request->written = values;
+		request->size = count * comm_element_size(element);
+		request->part = (char *)values + comm->rank * request->size;
+		status = MPI_Ireduce_scatter_block(MPI_IN_PLACE, values, n, type, MPI_SUM,
+						   mpi->ranks, &request->request);
+	} else {
+		status = MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values, n, type,
+					mpi->ranks, &request->request);
+	}
 	if (status != MPI_SUCCESS)
 		return mpi_fail(comm, status, "start a sum");
-	mpi->used[request] = true;
-	*ret_request = request;
+	request->used = true;
+	*ret_request = (unsigned)(request - mpi->requests);
 	return 0;
 }
 
@@ -66,20 +95,22 @@ static int mpi_progress(struct comm *comm)
 	for (unsigned i = 0; i < COMM_REQUESTS_MAX; i++) {
 		int done;
 
-		if (!mpi->used[i] || mpi->requests[i] == MPI_REQUEST_NULL)
+		if (!mpi->requests[i].used || mpi->requests[i].request == MPI_REQUEST_NULL)
 			continue;
-		int status = MPI_Test(&mpi->requests[i], &done, MPI_STATUS_IGNORE);
+		int status = MPI_Test(&mpi->requests[i].request, &done, MPI_STATUS_IGNORE);
 		return status == MPI_SUCCESS ? 0 : mpi_fail(comm, status, "carry out a sum");
 	}
 	return 0;
 }
 
-static int mpi_wait(struct comm *comm, unsigned request)
+static int mpi_wait(struct comm *comm, unsigned number)
 {
-	struct comm_mpi *mpi = (struct comm_mpi *)comm;
-	int status = MPI_Wait(&mpi->requests[request], MPI_STATUS_IGNORE);
+	struct mpi_request *request = &((struct comm_mpi *)comm)->requests[number];
+	int status = MPI_Wait(&request->request, MPI_STATUS_IGNORE);
 
-	mpi->used[request] = false;
+	request->used = false;
+	if (status == MPI_SUCCESS && request->written)
+		memmove(request->part, request->written, request->size);
 	return status == MPI_SUCCESS ? 0 : mpi_fail(comm, status, "carry out a sum");
 }
 
@@ -112,15 +143,56 @@ static void mpi_abort(struct comm *comm)
 	MPI_Abort(((struct comm_mpi *)comm)->ranks, EXIT_FAILURE);
 }
 
+static int mpi_split(struct comm *comm, unsigned group, struct comm **ret_comm);
+
 static const struct comm_ops mpi_ops = {
 	.close = mpi_close,
-	.sum_start = mpi_sum_start,
+	.split = mpi_split,
+	.start = mpi_start,
 	.progress = mpi_progress,
 	.wait = mpi_wait,
 	.broadcast = mpi_broadcast,
 	.gather = mpi_gather,
 	.abort = mpi_abort,
 };
+
+/* Takes over `ranks`. NULL if out of memory. */
+static struct comm_mpi *mpi_new(MPI_Comm ranks)
+{
+	struct comm_mpi *mpi = calloc(1, sizeof(*mpi));
+	int rank = 0, world = 1;
+
+	if (!mpi)
+		return NULL;
+	for (unsigned i = 0; i < COMM_REQUESTS_MAX; i++)
+		mpi->requests[i].request = MPI_REQUEST_NULL;
+	mpi->ranks = ranks;
+	MPI_Comm_set_errhandler(mpi->ranks, MPI_ERRORS_RETURN);
+	MPI_Comm_rank(mpi->ranks, &rank);
+	MPI_Comm_size(mpi->ranks, &world);
+	mpi->base.rank = (unsigned)rank;
+	mpi->base.world = (unsigned)world;
+	mpi->base.ops = &mpi_ops;
+	return mpi;
+}
+
+static int mpi_split(struct comm *comm, unsigned group, struct comm **ret_comm)
+{
+	MPI_Comm ranks;
+	int status = MPI_Comm_split(((struct comm_mpi *)comm)->ranks, (int)group, (int)comm->rank,
+				    &ranks);
+
+	if (status != MPI_SUCCESS)
+		return mpi_fail(comm, status, "split the ranks");
+	struct comm_mpi *mpi = mpi_new(ranks);
+	if (!mpi) {
+		MPI_Comm_free(&ranks);
+		return sentence_fail(comm->error, COMM_ERROR_MAX, -ENOMEM, "out of memory");
+	}
+	mpi->split = true;
+	*ret_comm = &mpi->base;
+	return 0;
+}
 
 /*
  * Collects the CPU affinities of this machine's ranks: computes their union, and the number of
@@ -170,13 +242,9 @@ static int find_place(struct comm *comm, MPI_Comm ranks)
 
 int comm_mpi_open(struct comm **ret_comm, char *error)
 {
-	struct comm_mpi *mpi = calloc(1, sizeof(*mpi));
-	int provided, rank = 0, world = 1;
+	MPI_Comm ranks;
+	int provided;
 
-	if (!mpi)
-		return sentence_fail(error, COMM_ERROR_MAX, -ENOMEM, "out of memory");
-	for (unsigned i = 0; i < COMM_REQUESTS_MAX; i++)
-		mpi->requests[i] = MPI_REQUEST_NULL;
 	/*
 	 * A waiting rank yields its CPU to the loader and to ranks that share it. By default Open
 	 * MPI spins unless it knows that there are more ranks than CPUs; with two ranks on a
@@ -188,13 +256,10 @@ int comm_mpi_open(struct comm **ret_comm, char *error)
 	 * its own message.
 	 */
 	MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
-	MPI_Comm_dup(MPI_COMM_WORLD, &mpi->ranks);
-	MPI_Comm_set_errhandler(mpi->ranks, MPI_ERRORS_RETURN);
-	MPI_Comm_rank(mpi->ranks, &rank);
-	MPI_Comm_size(mpi->ranks, &world);
-	mpi->base.rank = (unsigned)rank;
-	mpi->base.world = (unsigned)world;
-	mpi->base.ops = &mpi_ops;
+	MPI_Comm_dup(MPI_COMM_WORLD, &ranks);
+	struct comm_mpi *mpi = mpi_new(ranks);
+	if (!mpi)
+		return sentence_fail(error, COMM_ERROR_MAX, -ENOMEM, "out of memory");
 	int status = find_place(&mpi->base, mpi->ranks);
 	if (status != MPI_SUCCESS) {
 		int r = mpi_fail(&mpi->base, status, "find the ranks of this machine");
