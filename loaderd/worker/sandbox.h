@@ -32,8 +32,3 @@ int sandbox_enter(const struct sandbox_limits *limits, struct config_error *erro
  * Returns 0, or -errno with a sentence in error.
  */
 int sandbox_prepare(struct config_error *error);
-/*
- * Describes what a sanitizer build is allowed in addition, with system calls by name, for the log;
- * "" in other builds. The string is static.
- */
-const char *sandbox_exceptions(void);

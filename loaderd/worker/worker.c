@@ -1,5 +1,6 @@
 #include "loaderd/worker/worker.h"
 
+#include "format/base/sandbox/syscall_filter.h"
 #include "format/base/system/memory.h"
 #include "loaderd/config.h"
 #include "loaderd/log.h"
@@ -121,8 +122,8 @@ static int worker_serve(struct config *config, uid_t uid, struct config_error *e
 	const struct sandbox_limits limits = worker_limits(server);
 	r = sandbox_enter(&limits, error);
 	if (r == 0) {
-		if (sandbox_exceptions()[0] != '\0')
-			log_warning("%s", sandbox_exceptions());
+		if (syscall_filter_exceptions()[0] != '\0')
+			log_warning("%s", syscall_filter_exceptions());
 		r = server_run(server);
 	}
 	server_free(server);

@@ -14,6 +14,7 @@ import sys
 
 TABLE = {
     "format/base": "",
+    "format/base/sandbox": "",
     "format/base/system": "",
     "format/base/text": "",
     # libpackimg: packimg.h is its public header

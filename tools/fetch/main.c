@@ -129,11 +129,16 @@ static int serve(const struct options *options, int listen_fd)
 
 	if (!r)
 		r = store_open(&store_options, &fetcher.store, &error);
+	if (!r)
+		r = fetch_sandbox_enter(&fetcher.cache, fetcher.store, options->socket,
+					&fetcher.sandbox, &error);
 	if (r) {
 		close(listen_fd);
 		tell(options, error.text);
 		return r;
 	}
+	if (!options->ready_fd)
+		fprintf(stderr, "loaderd-fetch: sandbox: %s\n", fetcher.sandbox.text);
 	schedule_init(&fetcher);
 	r = server_new(&fetcher, listen_fd, &server);
 	tell(options, r ? "out of memory" : "");
@@ -142,7 +147,8 @@ static int serve(const struct options *options, int listen_fd)
 		unlink(options->socket);
 		server_free(server);
 	}
-	while (fetcher.datasets) {
+	/* another fetcher is waited for, which takes over what the feeds have */
+	while (fetcher.datasets && !fetch_sandbox_outdated(&fetcher.sandbox)) {
 		struct remote_dataset *dataset = fetcher.datasets;
 
 		fetcher.datasets = dataset->next;

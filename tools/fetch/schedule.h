@@ -6,10 +6,12 @@
 #pragma once
 
 #include "tools/fetch/feed.h"
+#include "tools/fetch/sandbox.h"
 
 struct fetcher {
 	struct store *store;
 	struct cache cache;
+	struct fetch_sandbox sandbox;
 	struct remote_dataset *datasets;
 	struct fetch_feed *feeds;
 	uint64_t under_way; /* bytes requested and not there */

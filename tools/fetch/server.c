@@ -47,6 +47,7 @@ struct server {
 	int listen_fd;
 	struct client *clients;
 	unsigned client_count;
+	bool outdated; /* the sandbox: another fetcher has to go on */
 	struct sync sync;
 	bool (*stopped)(void);
 };
@@ -81,11 +82,20 @@ static void send_reply(struct client *client, const Loaderd__FetchReply *reply, 
 	free(bytes);
 }
 
-static void send_error(struct client *client, int status, const char *text)
+/*
+ * A file that has been replaced, such as that of the credentials, or a cache that was removed can
+ * only be opened by another fetcher: libfeed starts one when this one ends, and repeats the
+ * request.
+ */
+static void send_error(struct server *server, struct client *client, int status, const char *text)
 {
 	Loaderd__FetchError error = LOADERD__FETCH_ERROR__INIT;
 	Loaderd__FetchReply reply = LOADERD__FETCH_REPLY__INIT;
 
+	if (fetch_sandbox_outdated(&server->fetcher->sandbox)) {
+		server->outdated = client->gone = true;
+		return;
+	}
 	error.code = (uint32_t)-status;
 	error.text = (char *)text;
 	reply.kind_case = LOADERD__FETCH_REPLY__KIND_ERROR;
@@ -261,7 +271,7 @@ static void handle_open(struct server *server, struct client *client,
 	io_close(map_fd);
 	io_close(page_fd);
 	if (r) {
-		send_error(client, r, error.text);
+		send_error(server, client, r, error.text);
 		client->gone = true;
 	} else {
 		send_opened(client);
@@ -333,6 +343,7 @@ static void handle_status(struct server *server, struct client *client)
 	status.cache_limit = fetcher->cache.limit;
 	status.cache = (char *)fetcher->cache.folder;
 	status.pid = (uint32_t)getpid();
+	status.sandbox = (char *)fetcher->sandbox.text;
 	reply.kind_case = LOADERD__FETCH_REPLY__KIND_STATUS;
 	reply.status = &status;
 	send_reply(client, &reply, NULL, 0);
@@ -446,7 +457,8 @@ static void drop_clients(struct server *server)
 
 		if (client->dataset && client->dataset->failed && !client->told) {
 			client->told = true;
-			send_error(client, client->dataset->failed, client->dataset->error.text);
+			send_error(server, client, client->dataset->failed,
+				   client->dataset->error.text);
 		}
 		if (client->gone) {
 			*link = client->next;
@@ -540,7 +552,7 @@ int server_run(struct server *server, unsigned idle_s, bool (*stopped)(void))
 	int64_t idle_since_ms = clock_ms();
 	int r = 0;
 
-	while (!r && !stopped()) {
+	while (!r && !stopped() && !server->outdated) {
 		if (server->clients)
 			idle_since_ms = clock_ms();
 		else if (clock_ms() - idle_since_ms > (int64_t)idle_s * 1000)

@@ -86,6 +86,7 @@ static void print_dataset(const Loaderd__FetchStatus__Dataset *dataset)
 static void print_status(const Loaderd__FetchStatus *status)
 {
 	printf("loaderd-fetch %" PRIu32 "\n", status->pid);
+	printable_line(stdout, "sandbox %s", status->sandbox);
 	for (size_t i = 0; i < status->n_datasets; i++)
 		print_dataset(status->datasets[i]);
 	printable_line(stdout, "cache %s: %.1f MB, at most %.1f MB", status->cache,
@@ -125,10 +126,10 @@ static json_t *status_json(const Loaderd__FetchStatus *status)
 							text(status->cached[i]->url), "bytes",
 							(json_int_t)status->cached[i]->bytes,
 							"open", status->cached[i]->open));
-	return json_pack("{s:o, s:o, s:I, s:I, s:o, s:I}", "datasets", datasets, "cached", cached,
-			 "cache_bytes", (json_int_t)status->cache_bytes, "cache_limit",
+	return json_pack("{s:o, s:o, s:I, s:I, s:o, s:I, s:o}", "datasets", datasets, "cached",
+			 cached, "cache_bytes", (json_int_t)status->cache_bytes, "cache_limit",
 			 (json_int_t)status->cache_limit, "cache", text(status->cache), "pid",
-			 (json_int_t)status->pid);
+			 (json_int_t)status->pid, "sandbox", text(status->sandbox));
 }
 
 /* Prints a line; consumes the reference. */

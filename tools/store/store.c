@@ -91,6 +91,26 @@ struct store_counters store_counters(const struct store *store)
 	return store->counters;
 }
 
+unsigned store_paths(const struct store *store, const char *paths[STORE_PATHS_MAX])
+{
+	const curl_version_info_data *build = curl_version_info(CURLVERSION_NOW);
+	const struct store_settings *settings = &store->settings;
+	const char *const all[] = {
+		settings->config_file,
+		settings->credentials_file,
+		getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
+		settings->ca_bundle,
+		build->cainfo,
+		build->capath,
+	};
+	unsigned count = 0;
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		if (all[i] && *all[i])
+			paths[count++] = all[i];
+	return count;
+}
+
 int store_object_init(struct store_object *object, const char *address, struct packimg_error *error)
 {
 	*object = (struct store_object){.size = STORE_SIZE_UNKNOWN};

@@ -33,6 +33,7 @@ enum {
 	STORE_FAILURES_MAX = 10, /* in a row, of one request */
 	STORE_RETRIES_MAX = 100, /* of one request */
 	STORE_POLL_MAX = 1024,   /* descriptors of store_poll() */
+	STORE_PATHS_MAX = 8,     /* of store_paths() */
 	STORE_VERSION_MAX = 256, /* bytes of an ETag or a date, terminator included */
 };
 
@@ -105,6 +106,11 @@ int store_open(const struct store_options *options, struct store **ret_store,
 /* Ends requests without calling `done`. NULL is accepted. */
 void store_close(struct store *store);
 struct store_counters store_counters(const struct store *store);
+/*
+ * The files and folders that requests read: certificates, and where credentials are read again.
+ * They may not exist. Returns their number. The texts belong to the store and the environment.
+ */
+unsigned store_paths(const struct store *store, const char *paths[STORE_PATHS_MAX]);
 /* Changes options.connections for requests that begin from now on. */
 void store_set_connections(struct store *store, unsigned connections);
 

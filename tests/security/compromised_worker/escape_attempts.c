@@ -2,6 +2,7 @@
  * System calls that the sandbox must block, one by one. Without the sandbox nearly all of them
  * would succeed.
  */
+#include "format/base/sandbox/syscall_filter.h"
 #include "tests/security/compromised_worker/agent.h"
 
 #include "loaderd/worker/sandbox.h"
@@ -296,7 +297,7 @@ static void memory(const struct agent *t)
 				     {P(page), PAGE, PROT_READ},
 				     0};
 	/* Skipped in builds with a sanitizer, whose runtime makes these calls itself. */
-	if (sandbox_exceptions()[0] == '\0')
+	if (syscall_filter_exceptions()[0] == '\0')
 		try_calls(t, &written, 1);
 	munmap(page, PAGE);
 }

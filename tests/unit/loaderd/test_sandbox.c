@@ -2,6 +2,7 @@
  * In the sandbox a sanitizer still reports errors with location and function names: the additional
  * system calls allowed in its build are sufficient. Other builds allow nothing in addition.
  */
+#include "format/base/sandbox/syscall_filter.h"
 #include "loaderd/worker/sandbox.h"
 #include "tests/test.h"
 
@@ -241,12 +242,12 @@ TEST(walls_stand)
 
 TEST(exceptions_are_named)
 {
-	print_message("%s\n", sandbox_exceptions());
+	print_message("%s\n", syscall_filter_exceptions());
 	if (ADDRESS)
-		contains(sandbox_exceptions(), ": sigaltstack");
+		contains(syscall_filter_exceptions(), ": sigaltstack");
 	if (THREAD)
-		contains(sandbox_exceptions(), ": none");
-	assert_int_equal(sandbox_exceptions()[0] != '\0', ADDRESS || THREAD);
+		contains(syscall_filter_exceptions(), ": none");
+	assert_int_equal(syscall_filter_exceptions()[0] != '\0', ADDRESS || THREAD);
 }
 
 int main(void)
