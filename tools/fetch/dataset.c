@@ -14,7 +14,7 @@
 #include <xxhash.h>
 
 #define SECTION_GAP ((uint64_t)1 << 18)
-#define PAGE_BYTES  ((uint64_t)4096)
+#define READ_BYTES  ((uint64_t)1 << 20)
 
 enum { MAP_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
@@ -146,23 +146,34 @@ static int check_sections(const struct opening *opening, uint64_t limit,
 			    dataset->objects[0].address.shown, bytes, limit);
 }
 
-/* Whether the cache has a section already. What is a hole has not been fetched. */
+/*
+ * Whether the cache has a section already. What is a hole has not been fetched. Reads it, since a
+ * mapping would fault if the file becomes shorter meanwhile.
+ */
 static bool section_good(int fd, const struct pimg_section *section)
 {
 	off_t hole = section->size ? lseek(fd, (off_t)section->offset, SEEK_HOLE) : 0;
+	uint64_t at = 0;
 
-	if (section->size && (hole < 0 || (uint64_t)hole < section->offset + section->size))
+	if (section->size == 0)
+		return true;
+	if (hole < 0 || (uint64_t)hole < section->offset + section->size)
 		return false;
-	void *bytes = section->size ? mmap(NULL, section->offset % PAGE_BYTES + section->size,
-					   PROT_READ, MAP_SHARED, fd,
-					   (off_t)(section->offset / PAGE_BYTES * PAGE_BYTES))
-				    : MAP_FAILED;
+	XXH3_state_t *state = XXH3_createState();
+	uint8_t *bytes = malloc(READ_BYTES);
+	if (state && bytes)
+		XXH3_64bits_reset(state);
+	while (state && bytes && at < section->size) {
+		uint64_t left = section->size - at, size = left < READ_BYTES ? left : READ_BYTES;
 
-	if (bytes == MAP_FAILED)
-		return section->size == 0;
-	bool good = XXH3_64bits((const uint8_t *)bytes + section->offset % PAGE_BYTES,
-				section->size) == section->xxh3;
-	munmap(bytes, section->offset % PAGE_BYTES + section->size);
+		if (io_read_at(fd, bytes, size, section->offset + at) != (int64_t)size)
+			break;
+		XXH3_64bits_update(state, bytes, size);
+		at += size;
+	}
+	bool good = at == section->size && XXH3_64bits_digest(state) == section->xxh3;
+	free(bytes);
+	XXH3_freeState(state);
 	return good;
 }
 
@@ -234,18 +245,6 @@ static int open_packimg(struct remote_dataset *dataset, struct packimg_error *er
 	return r;
 }
 
-/* Adds up the bytes of a sample. */
-static uint64_t sample_bytes(const struct remote_dataset *dataset, uint64_t sample)
-{
-	struct sample_part parts[SAMPLE_PARTS_MAX];
-	unsigned count = dataset_parts(dataset, sample, 0, parts);
-	uint64_t bytes = 0;
-
-	for (unsigned i = 0; i < count; i++)
-		bytes += parts[i].range.size;
-	return bytes;
-}
-
 static int find_present(struct remote_dataset *dataset, struct packimg_error *error)
 {
 	dataset->samples = packimg_count(dataset->packimg);
@@ -258,14 +257,25 @@ static int find_present(struct remote_dataset *dataset, struct packimg_error *er
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	cache_read_present(&dataset->entry, dataset->samples, bits);
-	for (uint64_t i = 0; i < dataset->samples; i++) {
-		if (!(bits[i / 8] >> i % 8 & 1))
-			continue;
-		dataset->states[i] = SAMPLE_PRESENT;
-		dataset->present_bytes += sample_bytes(dataset, i);
-	}
+	for (uint64_t i = 0; i < dataset->samples; i++)
+		if (bits[i / 8] >> i % 8 & 1)
+			dataset->states[i] = SAMPLE_PRESENT;
 	free(bits);
 	return 0;
+}
+
+bool dataset_disk_full(int status)
+{
+	return status == -ENOSPC || status == -EDQUOT;
+}
+
+void dataset_say_full(const struct remote_dataset *dataset, const struct cache *cache,
+		      struct packimg_error *error)
+{
+	packimg_say(error,
+		    "%.200s: no space is left on the disk of the cache, %.100s: make room, or name "
+		    "another folder in LOADERD_CACHE",
+		    dataset->objects[0].address.shown, cache->folder);
 }
 
 int dataset_open(struct store *store, const struct cache *cache, const char *url,
@@ -299,10 +309,9 @@ int dataset_open(struct store *store, const struct cache *cache, const char *url
 		r = open_packimg(dataset, error);
 	if (!r)
 		r = find_present(dataset, error);
-	if (!r)
-		dataset->room = dataset->present_bytes +
-				cache_make_room(cache, dataset->bytes - dataset->present_bytes);
 	free(opening.headers);
+	if (dataset_disk_full(r))
+		dataset_say_full(dataset, cache, error);
 	if (r)
 		dataset_close(dataset);
 	else
@@ -322,6 +331,7 @@ void dataset_close(struct remote_dataset *dataset)
 		dataset_remove_map(dataset, dataset->maps);
 	packimg_close(dataset->packimg);
 	cache_close(&dataset->entry);
+	pages_free(dataset->pages);
 	free(dataset->states);
 	free(dataset->extras);
 	free(dataset->objects);
@@ -388,40 +398,46 @@ bool dataset_sample_good(const struct remote_dataset *dataset, uint64_t sample)
 	return true;
 }
 
+void dataset_set_state(struct remote_dataset *dataset, uint64_t sample, enum sample_state state)
+{
+	bool was = dataset->states[sample] != SAMPLE_ABSENT, is = state != SAMPLE_ABSENT;
+
+	dataset->states[sample] = (uint8_t)state;
+	if (dataset->pages && is && !was)
+		pages_add(dataset, sample);
+	else if (dataset->pages && was && !is)
+		pages_remove(dataset, sample);
+}
+
+int dataset_count_pages(struct remote_dataset *dataset)
+{
+	return dataset->pages ? 0 : pages_new(dataset);
+}
+
+uint64_t dataset_disk_bytes(const struct remote_dataset *dataset)
+{
+	uint64_t bytes = 0;
+	struct stat status;
+
+	for (uint32_t i = 0; i < dataset->file_count; i++)
+		if (fstat(dataset->entry.fds[i], &status) == 0)
+			bytes += (uint64_t)status.st_blocks * 512;
+	return bytes;
+}
+
 void dataset_set_present(struct remote_dataset *dataset, uint64_t sample)
 {
 	if (dataset->states[sample] == SAMPLE_PRESENT)
 		return; /* adopted while it was under way */
-	dataset->states[sample] = SAMPLE_PRESENT;
-	dataset->present_bytes += sample_bytes(dataset, sample);
+	dataset_set_state(dataset, sample, SAMPLE_PRESENT);
 	dataset->dirty = !dataset->evicted;
 	for (struct turn_map *map = dataset->maps; map; map = map->next)
 		if (!(atomic_load(&map->turns[sample]) & 1))
 			atomic_fetch_add(&map->turns[sample], 1);
 }
 
-/* Gives whole pages back; the pages at both ends may belong to neighbours, too. */
-static void punch(const struct remote_dataset *dataset, uint64_t sample)
-{
-	struct sample_part parts[SAMPLE_PARTS_MAX];
-	unsigned count = dataset_parts(dataset, sample, 0, parts);
-
-	for (unsigned i = 0; i < count; i++) {
-		uint64_t begin = (parts[i].range.offset + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-		uint64_t end =
-			(parts[i].range.offset + parts[i].range.size) / PAGE_BYTES * PAGE_BYTES;
-
-		if (begin < end)
-			fallocate(dataset->entry.fds[parts[i].file],
-				  FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin,
-				  (off_t)(end - begin));
-	}
-}
-
 void dataset_evict(struct remote_dataset *dataset, uint64_t sample)
 {
-	dataset->states[sample] = SAMPLE_ABSENT;
-	dataset->present_bytes -= sample_bytes(dataset, sample);
 	if (!dataset->evicted++)
 		cache_forget_present(&dataset->entry);
 	dataset->dirty = false;
@@ -429,7 +445,7 @@ void dataset_evict(struct remote_dataset *dataset, uint64_t sample)
 	for (struct turn_map *map = dataset->maps; map; map = map->next)
 		if (atomic_load(&map->turns[sample]) & 1)
 			atomic_fetch_add(&map->turns[sample], 1);
-	punch(dataset, sample);
+	dataset_set_state(dataset, sample, SAMPLE_ABSENT);
 }
 
 static int make_map_file(uint64_t samples)
@@ -466,12 +482,10 @@ static void adopt_map(struct remote_dataset *dataset, const struct turn_map *map
 	for (uint64_t i = 0; i < dataset->samples; i++) {
 		bool there = atomic_load(&map->turns[i]) & 1;
 
-		if (there && dataset->states[i] != SAMPLE_PRESENT) {
+		if (there && dataset->states[i] != SAMPLE_PRESENT)
 			dataset_set_present(dataset, i);
-		} else if (!there && dataset->states[i] == SAMPLE_PRESENT) {
-			dataset->states[i] = SAMPLE_ABSENT;
-			dataset->present_bytes -= sample_bytes(dataset, i);
-		}
+		else if (!there && dataset->states[i] == SAMPLE_PRESENT)
+			dataset_set_state(dataset, i, SAMPLE_ABSENT);
 	}
 }
 

@@ -6,6 +6,7 @@
 
 #include "format/packimg.h"
 #include "tools/fetch/cache.h"
+#include "tools/fetch/pages.h"
 #include "tools/store/copy.h"
 #include "tools/store/store.h"
 
@@ -40,9 +41,15 @@ struct remote_dataset {
 	struct cache_entry entry;
 	struct packimg *packimg; /* of the cache's files */
 	uint64_t samples, bytes;
-	uint8_t *states;        /* [samples], enum sample_state */
-	uint64_t present_bytes; /* of samples that are there */
-	uint64_t room;          /* bytes of samples that the cache keeps; others pass through */
+	uint8_t *states; /* [samples], enum sample_state */
+	/*
+	 * Bytes on disk that the files may have: `bytes` or more if the cache keeps them whole.
+	 * Else `pages` says what is used, and of that, `keep` bytes stay; more pass through.
+	 */
+	uint64_t room, keep;
+	struct page_counts *pages; /* NULL: all fits, or nothing has been fetched yet */
+	uint64_t overhead;         /* bytes on disk that `pages` does not know of */
+	unsigned clearances;       /* of a full disk since a request has succeeded */
 	struct turn_map *maps;
 	/*
 	 * Samples that came for wishes and are not announced, such as those that replace bad ones:
@@ -92,9 +99,15 @@ unsigned dataset_parts(const struct remote_dataset *dataset, uint64_t sample, ui
 		       struct sample_part parts[SAMPLE_PARTS_MAX]);
 /* Compares the sample's bytes with its checksums. */
 bool dataset_sample_good(const struct remote_dataset *dataset, uint64_t sample);
-/* Marks a sample as there, or as absent, in all maps. */
+/* All changes of dataset->states: gives pages back that no sample has any more. */
+void dataset_set_state(struct remote_dataset *dataset, uint64_t sample, enum sample_state state);
+/* Begins to count pages. -ENOMEM, -EBADMSG. */
+int dataset_count_pages(struct remote_dataset *dataset);
+/* Bytes of the files on disk. */
+uint64_t dataset_disk_bytes(const struct remote_dataset *dataset);
+/* Marks a sample as there, in all maps. */
 void dataset_set_present(struct remote_dataset *dataset, uint64_t sample);
-/* Marks a present sample as absent, and gives its space back. */
+/* Marks a present sample as absent, and gives back the pages that no other one has. */
 void dataset_evict(struct remote_dataset *dataset, uint64_t sample);
 /*
  * Makes a map for a feed, or adopts one that a fetcher before this one has made; takes over fd,
@@ -104,5 +117,10 @@ int dataset_add_map(struct remote_dataset *dataset, int fd, struct turn_map **re
 void dataset_remove_map(struct remote_dataset *dataset, struct turn_map *map);
 /* The bits of what is there, for cache_sync(); the caller frees them. NULL if out of memory. */
 uint8_t *dataset_present_bits(const struct remote_dataset *dataset);
+/* Whether an error says that the disk, or the user's quota, is full; what there is to do about it.
+ */
+bool dataset_disk_full(int status);
+void dataset_say_full(const struct remote_dataset *dataset, const struct cache *cache,
+		      struct packimg_error *error);
 /* Ends fetching: keeps the first error. */
 void dataset_fail(struct remote_dataset *dataset, int status, const struct packimg_error *error);

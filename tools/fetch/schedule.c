@@ -12,7 +12,9 @@ enum {
 	UNITS_AT_ONCE = 2048, /* that are sorted together, so that neighbours are found */
 	UNITS_AHEAD_MIN = 16,
 	EXTRAS_MIN = 256,
-	TRIES_MAX = 2, /* of a sample whose checksum is wrong */
+	TRIES_MAX = 2,       /* of a sample whose checksum is wrong */
+	CLEARANCES_MAX = 16, /* of a full disk, in a row, without a request that succeeds */
+	OVERHEAD_MS = 1000,
 };
 
 /* A request has at most this many bytes. */
@@ -23,7 +25,7 @@ enum {
 #define PART_GAP ((uint64_t)1 << 16)
 /* Bytes under way, at least: a first guess at rate times latency. */
 #define UNDER_WAY_MIN ((uint64_t)16 << 20)
-/* Bytes that pass through a full cache at a time, at most. */
+/* Bytes of a full cache through which samples pass, at most. */
 #define PASSING_MAX ((uint64_t)256 << 20)
 
 /* A sample that is being fetched. */
@@ -33,6 +35,7 @@ struct need {
 	uint64_t sample;
 	unsigned pending; /* parts that are not there yet */
 	unsigned tries;
+	bool lost; /* the disk had no room for a part */
 };
 
 /* A part of a need, while a batch is sorted into requests. */
@@ -46,7 +49,8 @@ struct span {
 	struct fetcher *fetcher;
 	struct remote_dataset *dataset;
 	uint32_t file;
-	uint64_t at, end;
+	uint64_t begin, at, end;
+	unsigned clearances; /* fetcher->clearances when it began */
 	bool urgent;
 	unsigned count;
 	struct need *needs[]; /* [count]; one may be there several times */
@@ -71,6 +75,64 @@ void schedule_init(struct fetcher *fetcher)
 	fetcher->passing =
 		fetcher->cache.limit / 4 < PASSING_MAX ? fetcher->cache.limit / 4 : PASSING_MAX;
 	store_set_connections(fetcher->store, fetcher->connections);
+}
+
+/* Bytes on disk of a dataset that does not fit. */
+static uint64_t used_bytes(const struct remote_dataset *dataset)
+{
+	return dataset->pages ? dataset->pages->used + dataset->overhead
+			      : dataset_disk_bytes(dataset);
+}
+
+static bool passes_through(const struct remote_dataset *dataset)
+{
+	return dataset->pages != NULL;
+}
+
+/* Whether samples whose units are over have to go. */
+static bool is_over_full(const struct remote_dataset *dataset)
+{
+	return passes_through(dataset) && used_bytes(dataset) > dataset->keep;
+}
+
+static void set_room(const struct fetcher *fetcher, struct remote_dataset *dataset, uint64_t room)
+{
+	dataset->room = room;
+	dataset->keep = room > fetcher->passing ? room - fetcher->passing : 0;
+}
+
+/* The dataset that does not fit and has most room; NULL without one. */
+static struct remote_dataset *find_largest(const struct fetcher *fetcher)
+{
+	struct remote_dataset *largest = NULL;
+
+	for (struct remote_dataset *at = fetcher->datasets; at; at = at->next)
+		if (at->room < at->bytes && !at->failed && (!largest || at->room > largest->room))
+			largest = at;
+	return largest;
+}
+
+void schedule_share_room(struct fetcher *fetcher, struct remote_dataset *dataset)
+{
+	uint64_t disk = dataset_disk_bytes(dataset), promised = 0;
+	uint64_t missing = disk < dataset->bytes ? dataset->bytes - disk : 0;
+
+	for (const struct remote_dataset *at = fetcher->datasets; at; at = at->next) {
+		uint64_t room = at->room < at->bytes ? at->room : at->bytes, has = used_bytes(at);
+
+		promised += !at->failed && has < room ? room - has : 0;
+	}
+	uint64_t left = cache_make_room(&fetcher->cache, missing + promised);
+	left = left > promised ? left - promised : 0;
+	struct remote_dataset *largest = left < missing ? find_largest(fetcher) : NULL;
+	if (largest && largest->room / 2 > left) {
+		left += largest->room / 2;
+		set_room(fetcher, largest, largest->room / 2);
+	}
+	if (left >= missing)
+		dataset->room = dataset->bytes;
+	else
+		set_room(fetcher, dataset, disk + left);
 }
 
 static void wake_feeds(struct fetcher *fetcher, const struct remote_dataset *dataset,
@@ -105,8 +167,7 @@ static void keep_extra(struct fetcher *fetcher, struct remote_dataset *dataset, 
 	uint64_t *oldest =
 		&dataset->extras[(dataset->extra_next + DATASET_EXTRAS - limit) % DATASET_EXTRAS];
 
-	if (*oldest && dataset->present_bytes > dataset->room &&
-	    dataset->states[*oldest - 1] == SAMPLE_PRESENT &&
+	if (*oldest && is_over_full(dataset) && dataset->states[*oldest - 1] == SAMPLE_PRESENT &&
 	    !is_announced(fetcher, dataset, *oldest - 1))
 		dataset_evict(dataset, *oldest - 1);
 	*oldest = 0;
@@ -117,7 +178,7 @@ static void keep_extra(struct fetcher *fetcher, struct remote_dataset *dataset, 
 static void keep_sample(struct fetcher *fetcher, struct remote_dataset *dataset, uint64_t sample)
 {
 	dataset_set_present(dataset, sample);
-	if (dataset->room < dataset->bytes && !is_announced(fetcher, dataset, sample))
+	if (passes_through(dataset) && !is_announced(fetcher, dataset, sample))
 		keep_extra(fetcher, dataset, sample);
 	wake_feeds(fetcher, dataset, sample);
 }
@@ -128,12 +189,11 @@ static void need_done(struct need *need)
 	struct remote_dataset *dataset = need->dataset;
 	struct batch batch = {.fetcher = need->fetcher, .dataset = dataset, .urgent = true};
 
-	if (!dataset->failed && need->tries + 1 < TRIES_MAX &&
-	    !dataset_sample_good(dataset, need->sample)) {
+	if (dataset->failed || need->lost) {
+		dataset_set_state(dataset, need->sample, SAMPLE_ABSENT);
+	} else if (need->tries + 1 < TRIES_MAX && !dataset_sample_good(dataset, need->sample)) {
 		request_sample(&batch, need->sample, need->tries + 1);
 		submit_batch(&batch);
-	} else if (dataset->failed) {
-		dataset->states[need->sample] = SAMPLE_ABSENT;
 	} else {
 		/* if it is wrong twice, the daemon says so */
 		keep_sample(need->fetcher, dataset, need->sample);
@@ -154,26 +214,80 @@ static int span_take(void *context, const void *bytes, size_t size)
 	return 0;
 }
 
+/* Marks the samples that feeds wait for now; the caller frees the array. NULL if memory is out. */
+static bool *mark_needed(const struct fetcher *fetcher, const struct remote_dataset *dataset)
+{
+	bool *needed = calloc(dataset->samples, sizeof(*needed));
+
+	for (const struct fetch_feed *feed = fetcher->feeds; needed && feed; feed = feed->next)
+		for (uint64_t unit = feed->done;
+		     feed->dataset == dataset && unit < feed->cursor && unit < feed_needed(feed);
+		     unit++) {
+			uint64_t sample = feed->window[unit % FILLING_AHEAD];
+
+			if (sample)
+				needed[sample - 1] = true;
+		}
+	return needed;
+}
+
+/*
+ * The disk is full, whatever the limit says: what the dataset has is all that it gets. Gives back
+ * samples until some more can pass through. False if none can.
+ */
+static bool clear_space(struct fetcher *fetcher, struct remote_dataset *dataset)
+{
+	uint64_t most = dataset_disk_bytes(dataset);
+
+	fetcher->clearances++;
+	if (++dataset->clearances > CLEARANCES_MAX || dataset_count_pages(dataset))
+		return false;
+	if (fetcher->passing > most / 4)
+		fetcher->passing = most / 4;
+	set_room(fetcher, dataset, most < dataset->room ? most : dataset->room);
+	bool *needed = mark_needed(fetcher, dataset);
+	for (uint64_t i = 0; needed && i < dataset->samples && is_over_full(dataset); i++)
+		if (dataset->states[i] == SAMPLE_PRESENT && !needed[i])
+			dataset_evict(dataset, i);
+	free(needed);
+	return needed != NULL;
+}
+
+/* The samples of a span whose bytes could not be written are fetched again when they are wanted. */
+static void lose_span(struct span *span)
+{
+	struct remote_dataset *dataset = span->dataset;
+	struct packimg_error error;
+
+	for (unsigned i = 0; i < span->count; i++)
+		span->needs[i]->lost = true;
+	for (struct fetch_feed *feed = span->fetcher->feeds; feed; feed = feed->next)
+		atomic_store(&feed->changed, true); /* its wishes are looked at again */
+	if (span->clearances != span->fetcher->clearances || clear_space(span->fetcher, dataset))
+		return;
+	dataset_say_full(dataset, &span->fetcher->cache, &error);
+	dataset_fail(dataset, -ENOSPC, &error);
+}
+
 static void span_done(void *context, const struct store_result *result)
 {
 	struct span *span = context;
-	struct packimg_error error;
+	struct remote_dataset *dataset = span->dataset;
 
-	span->dataset->under_way--;
+	dataset->under_way--;
 	span->fetcher->under_way -= span->end - span->at;
-	span->dataset->requests++;
-	if (result->status == -ENOSPC) {
-		packimg_say(&error,
-			    "%.200s: no space is left on the disk of the cache, %.100s: make room, "
-			    "or name another folder in LOADERD_CACHE",
-			    span->dataset->url, span->fetcher->cache.folder);
-		dataset_fail(span->dataset, result->status, &error);
-	} else if (result->status) {
-		dataset_fail(span->dataset, result->status, result->error);
-	}
+	dataset->requests++;
+	if (dataset_disk_full(result->status))
+		lose_span(span);
+	else if (result->status)
+		dataset_fail(dataset, result->status, result->error);
+	else
+		dataset->clearances = 0;
 	for (unsigned i = 0; i < span->count; i++)
 		if (--span->needs[i]->pending == 0)
 			need_done(span->needs[i]);
+	if (dataset->pages) /* what lay between samples */
+		pages_trim(dataset, span->file, span->begin, span->end);
 	free(span);
 }
 
@@ -201,16 +315,16 @@ static void request_sample(struct batch *batch, uint64_t sample, unsigned tries)
 	bool good = need;
 
 	if (good)
-		*need = (struct need){batch->fetcher, batch->dataset, sample, count, tries};
+		*need = (struct need){batch->fetcher, batch->dataset, sample, count, tries, false};
 	for (unsigned i = 0; good && i < count; i++)
 		good = add_piece(batch, &parts[i], need);
 	if (!good) { /* out of memory: a wish will come again */
 		batch->count = before;
 		free(need);
-		batch->dataset->states[sample] = SAMPLE_ABSENT;
+		dataset_set_state(batch->dataset, sample, SAMPLE_ABSENT);
 		return;
 	}
-	batch->dataset->states[sample] = SAMPLE_UNDER_WAY;
+	dataset_set_state(batch->dataset, sample, SAMPLE_UNDER_WAY);
 	if (count == 0)
 		need_done(need); /* the reader sees that its record is damaged */
 }
@@ -229,7 +343,8 @@ static void drop_pieces(const struct piece *pieces, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
 		if (--pieces[i].need->pending == 0) {
-			pieces[i].need->dataset->states[pieces[i].need->sample] = SAMPLE_ABSENT;
+			dataset_set_state(pieces[i].need->dataset, pieces[i].need->sample,
+					  SAMPLE_ABSENT);
 			free(pieces[i].need);
 		}
 }
@@ -247,8 +362,10 @@ static void submit_span(struct batch *batch, const struct piece *pieces, size_t 
 	*span = (struct span){.fetcher = batch->fetcher,
 			      .dataset = dataset,
 			      .file = pieces[0].part.file,
+			      .begin = pieces[0].part.range.offset,
 			      .at = pieces[0].part.range.offset,
 			      .end = end,
+			      .clearances = batch->fetcher->clearances,
 			      .count = (unsigned)count};
 	for (size_t i = 0; i < count; i++)
 		span->needs[i] = pieces[i].need;
@@ -346,7 +463,7 @@ static void pass_sample(void *context, uint64_t sample)
 	const struct passing *passing = context;
 	struct remote_dataset *dataset = passing->dataset;
 
-	if (dataset->present_bytes > dataset->room && dataset->states[sample] == SAMPLE_PRESENT &&
+	if (is_over_full(dataset) && dataset->states[sample] == SAMPLE_PRESENT &&
 	    !is_announced(passing->fetcher, dataset, sample))
 		dataset_evict(dataset, sample);
 }
@@ -357,18 +474,18 @@ static void pass_sample(void *context, uint64_t sample)
  */
 static uint64_t units_ahead(const struct fetcher *fetcher, const struct remote_dataset *dataset)
 {
-	uint64_t sample = dataset->bytes / dataset->samples + 1;
+	uint64_t sample = dataset->bytes / dataset->samples + PAGE_BYTES;
 	uint64_t units = fetcher->passing / sample;
 
-	if (dataset->room >= dataset->bytes || units > FILLING_AHEAD)
+	if (!passes_through(dataset) || units > FILLING_AHEAD)
 		return FILLING_AHEAD;
 	return units < UNITS_AHEAD_MIN ? UNITS_AHEAD_MIN : units;
 }
 
-/* Whether the cache has room for more samples of the dataset, or they may pass through. */
-static bool has_room(const struct fetcher *fetcher, const struct remote_dataset *dataset)
+/* Whether the cache has room for more samples of the dataset. */
+static bool has_room(const struct remote_dataset *dataset)
 {
-	return dataset->present_bytes + fetcher->under_way <= dataset->room + fetcher->passing;
+	return !passes_through(dataset) || used_bytes(dataset) < dataset->room;
 }
 
 static void grant_wishes(struct fetcher *fetcher, struct fetch_feed *feed)
@@ -388,7 +505,7 @@ static void grant_wishes(struct fetcher *fetcher, struct fetch_feed *feed)
 			dataset_evict(dataset, sample);
 		}
 		if (dataset->states[sample] == SAMPLE_ABSENT &&
-		    (has_room(fetcher, dataset) || !feed_is_next(feed, sample, UINT64_MAX) ||
+		    (has_room(dataset) || !feed_is_next(feed, sample, UINT64_MAX) ||
 		     feed_is_next(feed, sample, feed_needed(feed))))
 			request_sample(&batch, sample, 0);
 		else if (dataset->states[sample] == SAMPLE_PRESENT)
@@ -409,7 +526,7 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 	for (unsigned i = 0; i < UNITS_AT_ONCE; i++) {
 		bool must = feed->cursor < needed;
 
-		if (!must && (fetcher->under_way + bytes >= target || !has_room(fetcher, dataset) ||
+		if (!must && (fetcher->under_way + bytes >= target || !has_room(dataset) ||
 			      feed->cursor >= feed->done + ahead))
 			break;
 		if (feed_next_unit(feed, &sample))
@@ -429,9 +546,24 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 	submit_batch(&batch);
 }
 
+/* Sees whether the file system takes more than the pages that are counted, as with large blocks. */
+static void measure_disk(struct fetcher *fetcher)
+{
+	if (clock_ms() - fetcher->disk_measured_ms < OVERHEAD_MS)
+		return;
+	fetcher->disk_measured_ms = clock_ms();
+	for (struct remote_dataset *at = fetcher->datasets; at; at = at->next) {
+		uint64_t disk = passes_through(at) ? dataset_disk_bytes(at) : 0;
+
+		at->overhead =
+			passes_through(at) && disk > at->pages->used ? disk - at->pages->used : 0;
+	}
+}
+
 void schedule_run(struct fetcher *fetcher)
 {
 	measure(fetcher);
+	measure_disk(fetcher);
 	for (struct fetch_feed *feed = fetcher->feeds; feed; feed = feed->next) {
 		struct passing passing = {fetcher, feed->dataset};
 

@@ -15,14 +15,21 @@ struct fetcher {
 	struct remote_dataset *datasets;
 	struct fetch_feed *feeds;
 	uint64_t under_way; /* bytes requested and not there */
-	uint64_t passing;   /* bytes that may pass through a full cache */
+	uint64_t passing;   /* bytes of a full cache through which samples pass */
 	/* the last measurement of the rate */
 	int64_t measured_ms;
 	uint64_t measured_bytes, measured_requests;
 	double rate; /* bytes per second */
 	unsigned connections;
+	int64_t disk_measured_ms;
+	unsigned clearances; /* how often space was made on a full disk */
 };
 
 void schedule_init(struct fetcher *fetcher);
+/*
+ * Sets how much of a dataset that is about to be added the cache keeps: removes datasets that
+ * nobody has open, and leaves the others what they have been promised.
+ */
+void schedule_share_room(struct fetcher *fetcher, struct remote_dataset *dataset);
 /* Requests what is wanted; call it when a page has changed, and now and then. */
 void schedule_run(struct fetcher *fetcher);

@@ -144,6 +144,7 @@ static int get_dataset(struct server *server, struct client *client, const char 
 				     error);
 		if (r)
 			return r;
+		schedule_share_room(fetcher, dataset);
 		dataset->next = fetcher->datasets;
 		fetcher->datasets = dataset;
 	}
@@ -154,12 +155,8 @@ static int get_dataset(struct server *server, struct client *client, const char 
 
 static uint64_t cached_bytes(const struct remote_dataset *dataset)
 {
-	uint64_t bytes = 0;
-	struct stat status;
+	uint64_t bytes = dataset_disk_bytes(dataset);
 
-	for (uint32_t i = 0; i < dataset->file_count; i++)
-		if (fstat(dataset->entry.fds[i], &status) == 0)
-			bytes += (uint64_t)status.st_blocks * 512;
 	return bytes < dataset->bytes ? bytes : dataset->bytes;
 }
 
@@ -223,17 +220,23 @@ static void send_opened(struct client *client)
 static int make_feed(struct server *server, struct client *client, int map_fd, int page_fd,
 		     struct packimg_error *error)
 {
+	const char *shown = client->dataset->objects[0].address.shown;
 	int r = feed_new(client->dataset, map_fd, page_fd, &client->feed);
 
 	if (r == -ESTALE)
 		return packimg_fail(error, r,
 				    "%.200s: the cache was removed while the dataset was read",
-				    client->dataset->url);
+				    shown);
 	if (r)
-		return packimg_fail(error, r, "%.200s: map and page: %s", client->dataset->url,
-				    strerror(-r));
+		return packimg_fail(error, r, "%.200s: map and page: %s", shown, strerror(-r));
 	client->feed->next = server->fetcher->feeds;
 	server->fetcher->feeds = client->feed;
+	/* not before: an earlier fetcher's map says what is there */
+	if (client->dataset->room < client->dataset->bytes) {
+		r = dataset_count_pages(client->dataset);
+		if (r)
+			return packimg_fail(error, r, "%.200s: its cache: %s", shown, strerror(-r));
+	}
 	return 0;
 }
 

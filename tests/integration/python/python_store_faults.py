@@ -1,0 +1,201 @@
+"""Datasets in stores where something is hostile, full or broken: stores that lie, disks without room, caches that others change, and what the fetcher gives away."""
+
+import hashlib
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+from unittest import mock
+
+import loaderd
+from store_case import ADDRESS, StoreCase, numpy  # before the store, whose folder it adds
+import object_store
+
+FETCH = os.environ["LOADERD_FETCH"]
+MOUNTS = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+
+
+class Case(StoreCase):
+    def on_disk(self):
+        found = 0
+        for path in self.cache.rglob("*"):
+            try:
+                found += path.stat().st_blocks * 512
+            except FileNotFoundError:  # a temporary file
+                pass
+        return found
+
+    def in_the_middle(self, change, at=3):
+        calls = []
+
+        def each():
+            calls.append(1)
+            if len(calls) == at:
+                change()
+
+        return each
+
+
+class Caches(Case):
+    def test_small_samples_keep_to_the_limit(self):
+        """Several samples share a page: it is given back with the last of them."""
+        draw = numpy.random.default_rng(3)
+        with loaderd.Writer(self.dir / "small.pimg", "image: image u8[h,w,3]") as writer:
+            for _ in range(6000):
+                writer.add({"image": draw.integers(0, 256, (12, 16, 3), "u1")})
+        self.store.put("data", "small.pimg", (self.dir / "small.pimg").read_bytes())
+        options = {"pipeline": "resize(8x8)", "batch_size": 32, "shuffle": False}
+        local, most, calls = self.hash_of(self.open(self.dir / "small.pimg", **options), epochs=1), [], []
+
+        def each():
+            calls.append(1)
+            if len(calls) % 8 == 0:
+                most.append(self.on_disk())
+
+        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": "2M"}):
+            self.assertEqual(self.hash_of(self.open("s3://data/small.pimg", **options), each, epochs=1), local)
+        self.assertLess(max(most), (2 << 20) + (1 << 19), "two batches may be there beyond the limit")
+        self.assertGreater(max(most), 3 << 19)
+
+    def test_holes_in_files_of_the_cache(self):
+        def punch():
+            for path in self.cache.rglob("*.pimg"):
+                subprocess.run(["fallocate", "--punch-hole", "--offset", str(1 << 20), "--length", str(12 << 20), path], check=True)
+
+        self.store.delay_s = 0.01
+        self.assertEqual(self.hash_of(self.open(ADDRESS), self.in_the_middle(punch)), self.expected)
+
+    def test_files_of_the_cache_become_shorter(self):
+        """The index goes, too: the feed says so or goes on, and its daemon and the next feed are none the worse."""
+
+        def truncate():
+            for path in self.cache.rglob("*.pimg"):
+                os.truncate(path, 100)
+
+        self.store.delay_s = 0.01
+        with self.open(self.path) as local:
+            try:
+                self.hash_of(self.open(ADDRESS), self.in_the_middle(truncate))
+            except loaderd.FeedError as error:
+                self.assertIn("a.pimg", str(error))
+            self.assertEqual(sum(batch.bad for batch in local), 0)
+        self.assertEqual(self.hash_of(self.open(ADDRESS)), self.expected)
+
+
+class Sandbox(Case):
+    def test_it_is_shown(self):
+        self.open(ADDRESS).close()
+        done = subprocess.run([os.environ["LOADERCTL"], "--json", "remote"], capture_output=True, text=True, check=True)
+        self.assertRegex(json.loads(done.stdout)["sandbox"], "^seccomp(, Landlock [0-9]+$|; no Landlock)")
+
+    def test_the_cache_is_removed_between_two_feeds(self):
+        self.open(ADDRESS).close()
+        before = self.fetchers()
+        shutil.rmtree(self.cache)
+        self.assertEqual(self.hash_of(self.open(ADDRESS)), self.expected)
+        self.assertEqual(len(before), 1)
+
+    def test_credentials_are_replaced_while_a_feed_reads(self):
+        credentials, token = self.dir / "credentials", []
+
+        def write(value):
+            new = self.dir / "credentials.new"
+            new.write_text(f"[default]\naws_access_key_id={object_store.KEY}\naws_secret_access_key={object_store.SECRET}\n"
+                           f"aws_session_token={value}\n")
+            new.rename(credentials)
+            self.store.keys[object_store.KEY] = (object_store.SECRET, value)
+            token.append(value)
+
+        write("old")
+        files = {"AWS_SHARED_CREDENTIALS_FILE": str(credentials), "LOADERD_CACHE_SIZE": "6M"}
+        with mock.patch.dict(os.environ, files):
+            del os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
+            self.assertEqual(self.hash_of(self.open(ADDRESS), self.in_the_middle(lambda: write("new"))), self.expected)
+        self.assertEqual(token, ["old", "new"])
+        self.assertEqual(self.store.requests[-1][2]["x-amz-security-token"], "new")
+
+    def test_a_crash_leaves_no_core(self):
+        def crash(*options):
+            process = subprocess.Popen([FETCH, "--socket", self.dir / "socket"], cwd=self.dir, stderr=subprocess.PIPE, text=True,
+                                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)))
+            self.assertIn("sandbox", process.stderr.readline())
+            process.send_signal(signal.SIGSEGV)
+            status = os.waitpid(process.pid, 0)[1]
+            process.stderr.close()
+            process.returncode = status
+            return status
+
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        if hard == 0:
+            self.skipTest("core dumps are off")
+        status = crash()
+        self.assertTrue(os.WIFSIGNALED(status))
+        self.assertFalse(os.WCOREDUMP(status))
+
+
+class FullDisk(unittest.TestCase):
+    """Runs the class below where its cache may be a file system of its own."""
+
+    def test_in_a_mount_namespace(self):
+        if subprocess.run([*MOUNTS, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode:
+            self.skipTest("no file system can be mounted here")
+        done = subprocess.run([*MOUNTS, sys.executable, __file__, "OnAFullDisk"], env={**os.environ, "STORE_FULL_DISK": "1"},
+                              stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+
+@unittest.skipUnless("STORE_FULL_DISK" in os.environ, "FullDisk runs it")
+class OnAFullDisk(Case):
+    def mount(self, size):
+        self.cache.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", self.cache], check=True)
+        self.addCleanup(subprocess.run, ["umount", "--lazy", self.cache], check=True)
+        limit = mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": "1G"})  # which the disk has not
+        limit.start()
+        self.addCleanup(limit.stop)
+
+    def test_a_dataset_passes_through(self):
+        self.mount("8m")
+        self.assertEqual(self.hash_of(self.open(ADDRESS)), self.expected)
+
+    def test_others_fill_the_disk_meanwhile(self):
+        self.mount("20m")
+
+        def fill():
+            with open(self.cache / "other", "wb") as file:
+                file.write(bytes((20 << 20) - self.on_disk() - (1 << 20)))
+
+        self.store.delay_s = 0.01
+        self.assertEqual(self.hash_of(self.open(ADDRESS), self.in_the_middle(fill, at=2)), self.expected)
+
+    def test_a_set_of_several_files(self):
+        draw = numpy.random.default_rng(2)
+        with loaderd.Writer(self.dir / "s.pimg", "image: image u8[h,w,3]", shard_size=1 << 20) as writer:
+            for _ in range(400):
+                writer.add({"image": draw.integers(0, 256, (60, 60, 3), "u1")})
+        shards = sorted(self.dir.glob("s-*.pimg"))
+        self.assertGreater(len(shards), 2)
+        for shard in shards:
+            self.store.put("data", shard.name, shard.read_bytes())
+        self.mount("2m")
+        self.assertEqual(self.hash_of(self.open(f"s3://data/{shards[0].name}")), self.hash_of(self.open(shards[0])))
+
+    def test_indexes_do_not_fit(self):
+        self.mount("16k")
+        with self.assertRaisesRegex(loaderd.FeedError, "a.pimg: no space is left on the disk of the cache, .*LOADERD_CACHE"):
+            self.open(ADDRESS)
+
+    def test_nothing_passes(self):
+        self.mount("80k")
+        with self.assertRaisesRegex(loaderd.FeedError, "no space is left on the disk of the cache, .*LOADERD_CACHE"):
+            self.hash_of(self.open(ADDRESS))
+
+
+if __name__ == "__main__":
+    unittest.main()
