@@ -383,17 +383,41 @@ unsigned dataset_parts(const struct remote_dataset *dataset, uint64_t sample, ui
 	return count;
 }
 
-bool dataset_sample_good(const struct remote_dataset *dataset, uint64_t sample)
+/* Sets *at, the address of a part of a file, to that of its copy, if the copy has all of it. */
+static void find_copy(const struct file_bytes *copy, uint64_t offset, uint64_t size,
+		      const uint8_t **at)
+{
+	if (offset >= copy->range.offset && size <= copy->range.size &&
+	    offset - copy->range.offset <= copy->range.size - size)
+		*at = copy->bytes + (offset - copy->range.offset);
+}
+
+static bool image_good(const struct remote_dataset *dataset, struct packimg_sample *image,
+		       const struct file_bytes *copy)
+{
+	struct packimg_shard shard;
+
+	if (copy && copy->file == image->shard) {
+		find_copy(copy, image->data_offset, image->data_size, &image->data);
+		if (image->side && !packimg_shard(dataset->packimg, image->shard, &shard))
+			find_copy(copy, (uint64_t)(image->side - shard.map), image->side_size,
+				  &image->side);
+	}
+	return packimg_sample_check(image) == 0;
+}
+
+bool dataset_sample_good(const struct remote_dataset *dataset, uint64_t sample,
+			 const struct file_bytes *copy)
 {
 	struct packimg_sample image;
 
 	if (packimg_sample(dataset->packimg, sample, &image))
 		return true; /* the reader sees what is wrong with it */
-	if (packimg_sample_check(&image))
+	if (!image_good(dataset, &image, copy))
 		return false;
 	for (uint32_t i = 0; i < packimg_image_count(dataset->packimg); i++)
 		if (!packimg_image(dataset->packimg, sample, i, &image) &&
-		    packimg_sample_check(&image))
+		    !image_good(dataset, &image, copy))
 			return false;
 	return true;
 }

@@ -97,8 +97,15 @@ enum { SAMPLE_PARTS_MAX = 66 }; /* data and side data of 33 images */
  */
 unsigned dataset_parts(const struct remote_dataset *dataset, uint64_t sample, uint64_t gap,
 		       struct sample_part parts[SAMPLE_PARTS_MAX]);
-/* Compares the sample's bytes with its checksums. */
-bool dataset_sample_good(const struct remote_dataset *dataset, uint64_t sample);
+/* A copy of a range of a file, in memory. */
+struct file_bytes {
+	const uint8_t *bytes; /* [range.size] */
+	uint32_t file;
+	struct store_range range;
+};
+/* Compares the sample's bytes with its checksums: in the copy, if it has them, else in the file. */
+bool dataset_sample_good(const struct remote_dataset *dataset, uint64_t sample,
+			 const struct file_bytes *copy);
 /* All changes of dataset->states: gives pages back that no sample has any more. */
 void dataset_set_state(struct remote_dataset *dataset, uint64_t sample, enum sample_state state);
 /* Begins to count pages. -ENOMEM, -EBADMSG. */

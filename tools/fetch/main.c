@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +113,13 @@ static void protect(void)
 	prctl(PR_SET_DUMPABLE, 0);
 }
 
+/* Keeps the memory of requests for the next ones: new pages cost as much as receiving them. */
+static void keep_memory(void)
+{
+	mallopt(M_MMAP_THRESHOLD, 16 << 20);
+	mallopt(M_TRIM_THRESHOLD, 64 << 20);
+}
+
 /* A store that sends the headers of one dataset slowly does not hold up feeds of others. */
 static void on_waiting(void *context)
 {
@@ -178,6 +186,7 @@ int main(int argc, char **argv)
 	if (options.ready_fd && go_to_background())
 		return EX_OSERR;
 	protect();
+	keep_memory();
 	signal(SIGPIPE, SIG_IGN);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);

@@ -2,6 +2,8 @@
 #include "format/base/system/clock.h"
 #include "format/base/system/io.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +27,8 @@ enum {
 #define PART_GAP ((uint64_t)1 << 16)
 /* Bytes under way, at least: a first guess at rate times latency. */
 #define UNDER_WAY_MIN ((uint64_t)16 << 20)
+/* Bytes of requests that are collected in memory before they are written, at most. */
+#define BUFFERED_MAX ((uint64_t)64 << 20)
 /* Bytes of a full cache through which samples pass, at most. */
 #define PASSING_MAX ((uint64_t)256 << 20)
 
@@ -51,7 +55,7 @@ struct span {
 	uint32_t file;
 	uint64_t begin, at, end;
 	unsigned clearances; /* fetcher->clearances when it began */
-	bool urgent;
+	uint8_t *buffer;     /* [end - begin], what has come; NULL: it is written as it comes */
 	unsigned count;
 	struct need *needs[]; /* [count]; one may be there several times */
 };
@@ -183,15 +187,16 @@ static void keep_sample(struct fetcher *fetcher, struct remote_dataset *dataset,
 	wake_feeds(fetcher, dataset, sample);
 }
 
-/* All parts of a sample are there, or cannot be had. */
-static void need_done(struct need *need)
+/* All parts of a sample are there, or cannot be had; `bytes` are those of the last one, or NULL. */
+static void need_done(struct need *need, const struct file_bytes *bytes)
 {
 	struct remote_dataset *dataset = need->dataset;
 	struct batch batch = {.fetcher = need->fetcher, .dataset = dataset, .urgent = true};
 
 	if (dataset->failed || need->lost) {
 		dataset_set_state(dataset, need->sample, SAMPLE_ABSENT);
-	} else if (need->tries + 1 < TRIES_MAX && !dataset_sample_good(dataset, need->sample)) {
+	} else if (need->tries + 1 < TRIES_MAX &&
+		   !dataset_sample_good(dataset, need->sample, bytes)) {
 		request_sample(&batch, need->sample, need->tries + 1);
 		submit_batch(&batch);
 	} else {
@@ -201,11 +206,40 @@ static void need_done(struct need *need)
 	free(need);
 }
 
+/*
+ * Collects the reply, so that it is written at once, and samples are checked while the processor
+ * has them in its cache: small writes to a sparse file cost several times as much.
+ */
+static void span_add_buffer(struct span *span)
+{
+	uint64_t size = span->end - span->begin;
+
+	if (size > SPAN_MAX || span->fetcher->buffered + size > BUFFERED_MAX)
+		return;
+	span->buffer = malloc(size);
+	if (span->buffer)
+		span->fetcher->buffered += size;
+}
+
+static void span_free(struct span *span)
+{
+	if (span->buffer)
+		span->fetcher->buffered -= span->end - span->begin;
+	free(span->buffer);
+	free(span);
+}
+
 static int span_take(void *context, const void *bytes, size_t size)
 {
 	struct span *span = context;
-	int r = io_write_at(span->dataset->entry.fds[span->file], bytes, size, span->at);
+	int r = 0;
 
+	if (span->at == span->begin && !span->buffer)
+		span_add_buffer(span);
+	if (span->buffer)
+		memcpy(span->buffer + (span->at - span->begin), bytes, size);
+	else
+		r = io_write_at(span->dataset->entry.fds[span->file], bytes, size, span->at);
 	if (r)
 		return r;
 	span->at += size;
@@ -269,26 +303,55 @@ static void lose_span(struct span *span)
 	dataset_fail(dataset, -ENOSPC, &error);
 }
 
+/* Writes what was collected. */
+static int span_write(const struct span *span)
+{
+	int fd = span->dataset->entry.fds[span->file];
+	uint64_t size = span->end - span->begin;
+
+	/* One extent costs less than a block at a time. What fails here is said by the write. */
+	(void)fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)span->begin, (off_t)size);
+	return io_write_at(fd, span->buffer, size, span->begin);
+}
+
+/* Says why a request has failed; those that the disk had no space for are fetched again. */
+static void span_judge(struct span *span, const struct store_result *result)
+{
+	struct remote_dataset *dataset = span->dataset;
+	int status = result->status;
+	struct packimg_error error;
+
+	if (!status && span->buffer)
+		status = span_write(span);
+	if (dataset_disk_full(status)) {
+		lose_span(span);
+	} else if (status && !result->status) {
+		packimg_say(&error, "%.200s: %s", dataset->url, strerror(-status));
+		dataset_fail(dataset, status, &error);
+	} else if (status) {
+		dataset_fail(dataset, status, result->error);
+	} else {
+		dataset->clearances = 0;
+	}
+}
+
 static void span_done(void *context, const struct store_result *result)
 {
 	struct span *span = context;
 	struct remote_dataset *dataset = span->dataset;
+	const struct file_bytes bytes = {
+		span->buffer, span->file, {span->begin, span->end - span->begin}};
 
 	dataset->under_way--;
 	span->fetcher->under_way -= span->end - span->at;
 	dataset->requests++;
-	if (dataset_disk_full(result->status))
-		lose_span(span);
-	else if (result->status)
-		dataset_fail(dataset, result->status, result->error);
-	else
-		dataset->clearances = 0;
+	span_judge(span, result);
 	for (unsigned i = 0; i < span->count; i++)
 		if (--span->needs[i]->pending == 0)
-			need_done(span->needs[i]);
+			need_done(span->needs[i], span->buffer ? &bytes : NULL);
 	if (dataset->pages) /* what lay between samples */
 		pages_trim(dataset, span->file, span->begin, span->end);
-	free(span);
+	span_free(span);
 }
 
 static bool add_piece(struct batch *batch, const struct sample_part *part, struct need *need)
@@ -326,7 +389,7 @@ static void request_sample(struct batch *batch, uint64_t sample, unsigned tries)
 	}
 	dataset_set_state(batch->dataset, sample, SAMPLE_UNDER_WAY);
 	if (count == 0)
-		need_done(need); /* the reader sees that its record is damaged */
+		need_done(need, NULL); /* the reader sees that its record is damaged */
 }
 
 static int compare_pieces(const void *left, const void *right)
@@ -371,8 +434,8 @@ static void submit_span(struct batch *batch, const struct piece *pieces, size_t 
 		span->needs[i] = pieces[i].need;
 	const struct store_request request = {
 		.object = &dataset->objects[span->file],
-		.offset = span->at,
-		.size = end - span->at,
+		.offset = span->begin,
+		.size = end - span->begin,
 		.urgent = batch->urgent,
 		.take = span_take,
 		.done = span_done,

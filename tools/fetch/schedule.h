@@ -15,6 +15,7 @@ struct fetcher {
 	struct remote_dataset *datasets;
 	struct fetch_feed *feeds;
 	uint64_t under_way; /* bytes requested and not there */
+	uint64_t buffered;  /* bytes of memory for requests under way */
 	uint64_t passing;   /* bytes of a full cache through which samples pass */
 	/* the last measurement of the rate */
 	int64_t measured_ms;
