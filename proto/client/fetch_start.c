@@ -43,7 +43,7 @@ static bool decides(const char *entry)
 	for (size_t i = 0; i < sizeof(either_case) / sizeof(*either_case); i++)
 		if (strncasecmp(entry, either_case[i], strlen(either_case[i])) == 0)
 			return true;
-	return strncmp(entry, "AWS_", 4) == 0;
+	return strncmp(entry, "AWS_", 4) == 0 || strncmp(entry, "LOADERD_FETCH_", 14) == 0;
 }
 
 static int compare_texts(const void *a, const void *b)

@@ -1,5 +1,6 @@
 /* loaderd-fetch: copies datasets from stores for the feeds of its user. libfeed starts it. */
 #include "format/base/system/io.h"
+#include "format/base/text/number.h"
 #include "format/base/text/options.h"
 #include "proto/socket_path.h"
 #include "tools/fetch/server.h"
@@ -19,6 +20,11 @@
 
 __attribute__((visibility("default"))) const char *argp_program_version =
 	"loaderd-fetch " LOADERD_VERSION;
+
+enum {
+	PATIENCE_S = 60, /* less than a daemon waits for a sample, [io] remote_timeout_ms */
+	PATIENCE_MAX_S = 86400,
+};
 
 struct options {
 	const char *socket;
@@ -126,15 +132,32 @@ static void on_waiting(void *context)
 	schedule_run(context);
 }
 
+/* How long a store that has answered before may stay away. */
+static int read_patience(unsigned *ret_ms, struct packimg_error *error)
+{
+	const char *given = getenv("LOADERD_FETCH_PATIENCE");
+	uint64_t seconds = PATIENCE_S;
+
+	if (given && *given && number_u64(given, 0, PATIENCE_MAX_S, &seconds))
+		return packimg_fail(error, -EINVAL,
+				    "LOADERD_FETCH_PATIENCE is \"%s\", which is not a number of "
+				    "seconds, at most %d",
+				    given, PATIENCE_MAX_S);
+	*ret_ms = (unsigned)seconds * 1000;
+	return 0;
+}
+
 static int serve(const struct options *options, int listen_fd)
 {
 	struct packimg_error error = {{0}};
 	struct fetcher fetcher = {0};
-	const struct store_options store_options = {
-		.stopped = is_stopping, .waiting = on_waiting, .context = &fetcher};
+	struct store_options store_options = {
+		.hedge = true, .stopped = is_stopping, .waiting = on_waiting, .context = &fetcher};
 	struct server *server = NULL;
 	int r = cache_init(&fetcher.cache, &error);
 
+	if (!r)
+		r = read_patience(&store_options.patience_ms, &error);
 	if (!r)
 		r = store_open(&store_options, &fetcher.store, &error);
 	if (!r)

@@ -330,6 +330,7 @@ static void handle_status(struct server *server, struct client *client)
 		row->feeds = dataset->users;
 		row->requests = dataset->requests;
 		row->retries = counters.retries;
+		row->hedges = counters.hedges;
 		row->fetched = dataset->fetched;
 		row->hits = dataset->hits;
 		row->misses = dataset->misses;

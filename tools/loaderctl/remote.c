@@ -71,8 +71,8 @@ static void print_dataset(const Loaderd__FetchStatus__Dataset *dataset)
 	       (double)dataset->bytes / 1e6,
 	       dataset->bytes ? 100 * (double)dataset->cached / (double)dataset->bytes : 0);
 	printf("  fetched   %.1f MB by %" PRIu64 " requests, %" PRIu64 " repeated, %" PRIu64
-	       " under way\n",
-	       (double)dataset->fetched / 1e6, dataset->requests, dataset->retries,
+	       " sent twice, %" PRIu64 " under way\n",
+	       (double)dataset->fetched / 1e6, dataset->requests, dataset->retries, dataset->hedges,
 	       dataset->under_way);
 	printf("  rate      %.1f MB/s, %.1f ms to the first byte\n", dataset->rate / 1e6,
 	       dataset->latency_ms);
@@ -111,7 +111,7 @@ static json_t *status_json(const Loaderd__FetchStatus *status)
 		json_array_append_new(
 			datasets,
 			json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, "
-				  "s:f, s:f}",
+				  "s:f, s:f, s:I}",
 				  "url", text(one->url), "bytes", (json_int_t)one->bytes, "cached",
 				  (json_int_t)one->cached, "feeds", (json_int_t)one->feeds,
 				  "requests", (json_int_t)one->requests, "retries",
@@ -119,7 +119,8 @@ static json_t *status_json(const Loaderd__FetchStatus *status)
 				  "hits", (json_int_t)one->hits, "misses", (json_int_t)one->misses,
 				  "evicted", (json_int_t)one->evicted, "error", text(one->error),
 				  "under_way", (json_int_t)one->under_way, "rate", one->rate,
-				  "latency_ms", one->latency_ms));
+				  "latency_ms", one->latency_ms, "hedges",
+				  (json_int_t)one->hedges));
 	}
 	for (size_t i = 0; i < status->n_cached; i++)
 		json_array_append_new(cached, json_pack("{s:o, s:I, s:b}", "url",

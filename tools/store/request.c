@@ -49,47 +49,48 @@ static void write_s3_url(const struct transfer *transfer, char url[URL_MAX])
 			 query ? query : "");
 }
 
-static int add_header(struct transfer *transfer, const char *name, const char *value)
+static int add_header(struct attempt *attempt, const char *name, const char *value)
 {
 	char line[STORE_TOKEN_MAX + 64];
 
 	snprintf(line, sizeof(line), "%s: %s", name, value);
-	struct curl_slist *headers = curl_slist_append(transfer->headers, line);
+	struct curl_slist *headers = curl_slist_append(attempt->headers, line);
 	explicit_bzero(line, sizeof(line));
 	if (!headers)
 		return -ENOMEM;
-	transfer->headers = headers;
+	attempt->headers = headers;
 	return 0;
 }
 
-static int add_version(struct transfer *transfer)
+static int add_version(struct attempt *attempt)
 {
-	const struct store_object *object = transfer->request.object;
+	const struct store_request *request = &attempt->transfer->request;
+	const struct store_object *object = request->object;
 
-	if (transfer->request.method != STORE_GET)
+	if (request->method != STORE_GET)
 		return 0;
 	if (object->etag[0])
-		return add_header(transfer, "If-Match", object->etag);
+		return add_header(attempt, "If-Match", object->etag);
 	if (object->modified[0])
-		return add_header(transfer, "If-Unmodified-Since", object->modified);
+		return add_header(attempt, "If-Unmodified-Since", object->modified);
 	return 0;
 }
 
-static int sign(struct transfer *transfer)
+static int sign(struct attempt *attempt)
 {
-	struct store *store = transfer->store;
-	bool has_body = transfer->request.body_size != 0;
+	const struct store_request *request = &attempt->transfer->request;
+	const struct store *store = attempt->transfer->store;
+	bool has_body = request->body_size != 0;
 	char provider[128];
 
-	snprintf(provider, sizeof(provider), "aws:amz:%s:s3",
-		 region_of(store, transfer->request.object));
-	curl_easy_setopt(transfer->easy, CURLOPT_AWS_SIGV4, provider);
-	curl_easy_setopt(transfer->easy, CURLOPT_USERNAME, store->credentials.key);
-	curl_easy_setopt(transfer->easy, CURLOPT_PASSWORD, store->credentials.secret);
-	int r = add_header(transfer, "x-amz-content-sha256",
+	snprintf(provider, sizeof(provider), "aws:amz:%s:s3", region_of(store, request->object));
+	curl_easy_setopt(attempt->easy, CURLOPT_AWS_SIGV4, provider);
+	curl_easy_setopt(attempt->easy, CURLOPT_USERNAME, store->credentials.key);
+	curl_easy_setopt(attempt->easy, CURLOPT_PASSWORD, store->credentials.secret);
+	int r = add_header(attempt, "x-amz-content-sha256",
 			   has_body ? "UNSIGNED-PAYLOAD" : EMPTY_SHA256);
 	if (!r && store->credentials.token[0])
-		r = add_header(transfer, "x-amz-security-token", store->credentials.token);
+		r = add_header(attempt, "x-amz-security-token", store->credentials.token);
 	return r;
 }
 
@@ -117,10 +118,11 @@ static void set_method(CURL *easy, const struct store_request *request)
 	curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request->body ? request->body : "");
 }
 
-static void set_limits(const struct transfer *transfer)
+static void set_limits(const struct attempt *attempt)
 {
+	const struct transfer *transfer = attempt->transfer;
 	const struct store_address *address = &transfer->request.object->address;
-	CURL *easy = transfer->easy;
+	CURL *easy = attempt->easy;
 
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, address->tls ? "https" : "http,https");
@@ -150,8 +152,9 @@ static int ready_credentials(struct store *store, struct packimg_error *error)
 	return r;
 }
 
-int transfer_prepare(struct transfer *transfer, struct packimg_error *error)
+int attempt_prepare(struct attempt *attempt, struct packimg_error *error)
 {
+	const struct transfer *transfer = attempt->transfer;
 	const struct store_request *request = &transfer->request;
 	bool s3 = request->object->address.s3;
 	char url[URL_MAX], range[64];
@@ -159,26 +162,26 @@ int transfer_prepare(struct transfer *transfer, struct packimg_error *error)
 
 	if (r)
 		return r;
-	transfer->easy = curl_easy_init();
-	if (!transfer->easy)
+	attempt->easy = curl_easy_init();
+	if (!attempt->easy)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	if (s3)
 		write_s3_url(transfer, url);
-	curl_easy_setopt(transfer->easy, CURLOPT_URL, s3 ? url : request->object->address.path);
-	set_limits(transfer);
-	set_method(transfer->easy, request);
+	curl_easy_setopt(attempt->easy, CURLOPT_URL, s3 ? url : request->object->address.path);
+	set_limits(attempt);
+	set_method(attempt->easy, request);
 	if (request->method == STORE_GET) {
 		snprintf(range, sizeof(range), "%" PRIu64 "-%" PRIu64,
-			 request->offset + transfer->received, request->offset + request->size - 1);
-		curl_easy_setopt(transfer->easy, CURLOPT_RANGE, range);
+			 request->offset + attempt->at, request->offset + request->size - 1);
+		curl_easy_setopt(attempt->easy, CURLOPT_RANGE, range);
 	}
-	r = add_version(transfer);
+	r = add_version(attempt);
 	if (!r && request->body_size)
-		r = add_header(transfer, "Content-Type", "application/octet-stream");
+		r = add_header(attempt, "Content-Type", "application/octet-stream");
 	if (!r && s3 && transfer->store->credentials.key[0])
-		r = sign(transfer);
+		r = sign(attempt);
 	if (r)
 		return packimg_fail(error, r, "out of memory");
-	curl_easy_setopt(transfer->easy, CURLOPT_HTTPHEADER, transfer->headers);
+	curl_easy_setopt(attempt->easy, CURLOPT_HTTPHEADER, attempt->headers);
 	return 0;
 }

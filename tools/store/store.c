@@ -12,6 +12,7 @@ enum {
 	DELAY_MAX_MS = 5000,
 	RETRY_AFTER_MAX_S = 60,
 	POLL_MS = 100, /* how often options.stopped is asked */
+	HEDGE_MS = 10, /* between two looks for late requests */
 };
 
 int store_open(const struct store_options *options, struct store **ret_store,
@@ -41,22 +42,36 @@ int store_open(const struct store_options *options, struct store **ret_store,
 	return 0;
 }
 
-/* Ends the attempt. */
+/* Cancels the attempt if it has not ended. Accepts NULL. */
+static void attempt_free(struct attempt *attempt)
+{
+	if (!attempt)
+		return;
+	struct transfer *transfer = attempt->transfer;
+	struct store *store = transfer->store;
+
+	for (unsigned i = 0; i < TRANSFER_ATTEMPTS; i++)
+		if (transfer->attempts[i] == attempt)
+			transfer->attempts[i] = NULL;
+	if (attempt->easy) {
+		curl_multi_remove_handle(store->multi, attempt->easy);
+		curl_easy_cleanup(attempt->easy);
+	}
+	curl_slist_free_all(attempt->headers);
+	reply_deinit(&attempt->reply);
+	free(attempt);
+	store->running_count--;
+}
+
 static void transfer_stop(struct transfer *transfer)
 {
-	if (transfer->easy) {
-		curl_multi_remove_handle(transfer->store->multi, transfer->easy);
-		curl_easy_cleanup(transfer->easy);
-	}
-	transfer->easy = NULL;
-	curl_slist_free_all(transfer->headers);
-	transfer->headers = NULL;
+	for (unsigned i = 0; i < TRANSFER_ATTEMPTS; i++)
+		attempt_free(transfer->attempts[i]);
 }
 
 static void transfer_free(struct transfer *transfer)
 {
 	transfer_stop(transfer);
-	reply_deinit(&transfer->reply);
 	free(transfer);
 }
 
@@ -149,16 +164,15 @@ int store_submit(struct store *store, const struct store_request *request)
 	return 0;
 }
 
-/* Frees a transfer that is in no list any more, and calls `done`. */
-static void transfer_finish(struct transfer *transfer, int status,
+/* Frees a transfer that is in no list any more, and calls `done`. last: its attempt, or NULL. */
+static void transfer_finish(struct transfer *transfer, const struct attempt *last, int status,
 			    const struct packimg_error *error)
 {
-	const struct reply *reply = &transfer->reply;
 	const struct store_result result = {
 		.status = status,
 		.error = error,
-		.etag = reply->etag,
-		.reply = reply->body ? reply->body : "",
+		.etag = last ? last->reply.etag : "",
+		.reply = last && last->reply.body ? last->reply.body : "",
 	};
 
 	transfer->store->ended++;
@@ -169,18 +183,18 @@ static void transfer_finish(struct transfer *transfer, int status,
 
 static size_t on_header(char *line, size_t unit, size_t count, void *context)
 {
-	struct transfer *transfer = context;
+	struct attempt *attempt = context;
 
 	(void)unit;
-	return reply_take_header(&transfer->reply, line, count) ? count : 0;
+	return reply_take_header(&attempt->reply, line, count) ? count : 0;
 }
 
 /* Whether the reply is the range that was asked for, of the version that was read before. */
-static int check_range(struct transfer *transfer, struct packimg_error *error)
+static int check_range(const struct attempt *attempt, struct packimg_error *error)
 {
-	const struct store_request *request = &transfer->request;
-	const struct reply *reply = &transfer->reply;
-	struct store_object *object = request->object;
+	const struct store_request *request = &attempt->transfer->request;
+	const struct reply *reply = &attempt->reply;
+	const struct store_object *object = request->object;
 	const char *name = object->address.shown;
 	uint64_t last = request->offset + request->size - 1;
 
@@ -193,7 +207,7 @@ static int check_range(struct transfer *transfer, struct packimg_error *error)
 		return packimg_fail(error, -EBADMSG,
 				    "%.200s: the object has a Content-Encoding; store it without",
 				    name);
-	if (!reply->has_range || reply->first != request->offset + transfer->received ||
+	if (!reply->has_range || reply->first != request->offset + attempt->at ||
 	    reply->last > last || (reply->last < last && !request->size_unknown))
 		return packimg_fail(error, -EBADMSG,
 				    "%.200s: the server answers with another range than the one "
@@ -220,65 +234,84 @@ static void learn_version(struct store_object *object, const struct reply *reply
 	strcpy(object->modified, reply->modified);
 }
 
-/* Takes a part of the range. An error ends the transfer. */
-static int take_range(struct transfer *transfer, const char *bytes, size_t size)
+/* Takes a part of the range, without what another attempt has brought. An error ends the transfer.
+ */
+static int take_range(struct attempt *attempt, const char *bytes, size_t size)
 {
+	struct transfer *transfer = attempt->transfer;
 	const struct store_request *request = &transfer->request;
 
-	if (!transfer->checked) {
-		int r = check_range(transfer, &transfer->fault_error);
+	if (!attempt->checked) {
+		int r = check_range(attempt, &attempt->fault_error);
 
 		if (r)
 			return r;
-		learn_version(request->object, &transfer->reply);
-		transfer->checked = true;
+		learn_version(request->object, &attempt->reply);
+		attempt->checked = true;
 	}
-	if (size > transfer->reply.last - (request->offset + transfer->received) + 1)
-		return packimg_fail(&transfer->fault_error, -EBADMSG,
+	if (size > attempt->reply.last - (request->offset + attempt->at) + 1)
+		return packimg_fail(&attempt->fault_error, -EBADMSG,
 				    "%.200s: the server sends more than it has announced",
 				    request->object->address.shown);
-	int r = request->take(request->context, bytes, size);
-	if (r)
-		return packimg_fail(&transfer->fault_error, r, "%.200s: %s",
-				    request->object->address.shown, strerror(-r));
-	transfer->received += size;
-	transfer->failures = 0;
 	transfer->store->counters.bytes += size;
+	attempt->at += size;
+	if (attempt->at <= transfer->received)
+		return 0;
+	size_t fresh = attempt->at - transfer->received;
+	int r = request->take(request->context, bytes + size - fresh, fresh);
+	if (r)
+		return packimg_fail(&attempt->fault_error, r, "%.200s: %s",
+				    request->object->address.shown, strerror(-r));
+	transfer->received = attempt->at;
+	transfer->failures = 0;
 	return 0;
 }
 
 static size_t on_body(char *bytes, size_t unit, size_t count, void *context)
 {
-	struct transfer *transfer = context;
+	struct attempt *attempt = context;
 
 	(void)unit;
-	if (transfer->request.method != STORE_GET || transfer->reply.status / 100 != 2)
-		return reply_take_body(&transfer->reply, bytes, count) ? count : 0;
-	transfer->fault = take_range(transfer, bytes, count);
-	return transfer->fault ? 0 : count;
+	if (attempt->transfer->request.method != STORE_GET || attempt->reply.status / 100 != 2)
+		return reply_take_body(&attempt->reply, bytes, count) ? count : 0;
+	attempt->fault = take_range(attempt, bytes, count);
+	return attempt->fault ? 0 : count;
 }
 
-/* Begins an attempt. */
-static int transfer_start(struct transfer *transfer, struct packimg_error *error)
+static int attempt_begin(struct attempt *attempt, struct packimg_error *error)
 {
-	struct store *store = transfer->store;
-	int r = transfer_prepare(transfer, error);
+	struct store *store = attempt->transfer->store;
+	int r = attempt_prepare(attempt, error);
 
 	if (r)
 		return r;
-	reply_deinit(&transfer->reply);
-	transfer->checked = false;
-	transfer->curl_error[0] = '\0';
-	curl_easy_setopt(transfer->easy, CURLOPT_PRIVATE, transfer);
-	curl_easy_setopt(transfer->easy, CURLOPT_ERRORBUFFER, transfer->curl_error);
-	curl_easy_setopt(transfer->easy, CURLOPT_HEADERFUNCTION, on_header);
-	curl_easy_setopt(transfer->easy, CURLOPT_HEADERDATA, transfer);
-	curl_easy_setopt(transfer->easy, CURLOPT_WRITEFUNCTION, on_body);
-	curl_easy_setopt(transfer->easy, CURLOPT_WRITEDATA, transfer);
-	if (curl_multi_add_handle(store->multi, transfer->easy) != CURLM_OK)
+	curl_easy_setopt(attempt->easy, CURLOPT_PRIVATE, attempt);
+	curl_easy_setopt(attempt->easy, CURLOPT_ERRORBUFFER, attempt->curl_error);
+	curl_easy_setopt(attempt->easy, CURLOPT_HEADERFUNCTION, on_header);
+	curl_easy_setopt(attempt->easy, CURLOPT_HEADERDATA, attempt);
+	curl_easy_setopt(attempt->easy, CURLOPT_WRITEFUNCTION, on_body);
+	curl_easy_setopt(attempt->easy, CURLOPT_WRITEDATA, attempt);
+	if (curl_multi_add_handle(store->multi, attempt->easy) != CURLM_OK)
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	store->counters.requests++;
 	return 0;
+}
+
+/* Makes the transfer's attempt of that number, from the first byte on that is not there. */
+static int transfer_start(struct transfer *transfer, unsigned number, struct packimg_error *error)
+{
+	struct attempt *attempt = calloc(1, sizeof(*attempt));
+
+	if (!attempt)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	attempt->transfer = transfer;
+	attempt->at = transfer->received;
+	transfer->attempts[number] = attempt;
+	transfer->store->running_count++;
+	int r = attempt_begin(attempt, error);
+	if (r)
+		attempt_free(attempt);
+	return r;
 }
 
 /* Starts waiting transfers whose time has come, while there are connections. */
@@ -294,19 +327,51 @@ static void start_waiting(struct store *store)
 		if (transfer->start_ms > now_ms)
 			continue;
 		take_out(&store->waiting, transfer);
-		int r = transfer_start(transfer, &error);
+		int r = transfer_start(transfer, 0, &error);
 		if (r) {
-			transfer_finish(transfer, r, &error);
+			transfer_finish(transfer, NULL, r, &error);
 			return; /* `done` may have changed the list */
 		}
+		transfer->start_ms = now_ms;
+		transfer->hedged = false;
 		append(&store->running, transfer);
-		store->running_count++;
+	}
+}
+
+static bool is_late(const struct transfer *transfer, int64_t now_ms)
+{
+	const struct store_request *request = &transfer->request;
+
+	return request->method == STORE_GET && !request->size_unknown &&
+	       transfer->received < request->size && !transfer->hedged &&
+	       now_ms - transfer->start_ms >
+		       hedging_late_ms(&transfer->store->hedging, request->size);
+}
+
+/* Requests ranges that are late a second time. */
+static void hedge_late(struct store *store)
+{
+	const int64_t now_ms = clock_ms();
+
+	if (!store->options.hedge || now_ms - store->hedged_ms < HEDGE_MS)
+		return;
+	store->hedged_ms = now_ms;
+	for (struct transfer *transfer = store->running; transfer; transfer = transfer->next) {
+		if (!is_late(transfer, now_ms))
+			continue;
+		if (store->running_count >= STORE_CONNECTIONS_MAX ||
+		    !hedging_spend(&store->hedging))
+			return;
+		transfer->hedged = true;
+		if (!transfer_start(transfer, 1, NULL))
+			store->counters.hedges++;
 	}
 }
 
 /* A random part of a delay that doubles with each failure; or what the server asks for. */
-static int64_t delay_ms(const struct transfer *transfer)
+static int64_t delay_ms(const struct attempt *attempt)
 {
+	const struct transfer *transfer = attempt->transfer;
 	unsigned doublings = transfer->failures ? transfer->failures - 1 : 0;
 	uint64_t most_ms = DELAY_MAX_MS;
 	curl_off_t asked_s = 0;
@@ -316,7 +381,7 @@ static int64_t delay_ms(const struct transfer *transfer)
 		most_ms = DELAY_FIRST_MS << doublings;
 	if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != sizeof(random))
 		random = UINT32_MAX / 2;
-	curl_easy_getinfo(transfer->easy, CURLINFO_RETRY_AFTER, &asked_s);
+	curl_easy_getinfo(attempt->easy, CURLINFO_RETRY_AFTER, &asked_s);
 	if (asked_s > RETRY_AFTER_MAX_S)
 		asked_s = RETRY_AFTER_MAX_S;
 	return (int64_t)asked_s * 1000 + (int64_t)(most_ms * random >> 32);
@@ -345,9 +410,9 @@ static bool code_retryable(CURLcode code)
 }
 
 /* Why libcurl has failed, with a remedy where there is one. */
-static int fail_code(const struct transfer *transfer, CURLcode code, struct packimg_error *error)
+static int fail_code(const struct attempt *attempt, CURLcode code, struct packimg_error *error)
 {
-	const char *name = transfer->request.object->address.shown;
+	const char *name = attempt->transfer->request.object->address.shown;
 
 	switch (code) {
 	case CURLE_PEER_FAILED_VERIFICATION:
@@ -356,8 +421,8 @@ static int fail_code(const struct transfer *transfer, CURLcode code, struct pack
 				    "%.160s: the server's certificate cannot be checked: %s; name "
 				    "a file of CA certificates in AWS_CA_BUNDLE or SSL_CERT_FILE",
 				    name,
-				    transfer->curl_error[0] ? transfer->curl_error
-							    : curl_easy_strerror(code));
+				    attempt->curl_error[0] ? attempt->curl_error
+							   : curl_easy_strerror(code));
 	case CURLE_WRITE_ERROR:
 		return packimg_fail(error, -EBADMSG,
 				    "%.200s: the server's headers or its error "
@@ -369,8 +434,8 @@ static int fail_code(const struct transfer *transfer, CURLcode code, struct pack
 				    name);
 	default:
 		return packimg_fail(error, -ECONNABORTED, "%.160s: %s", name,
-				    transfer->curl_error[0] ? transfer->curl_error
-							    : curl_easy_strerror(code));
+				    attempt->curl_error[0] ? attempt->curl_error
+							   : curl_easy_strerror(code));
 	}
 }
 
@@ -383,25 +448,27 @@ enum outcome {
 };
 
 /* The region that a reply names instead of the one that was asked. */
-static bool correct_region(struct transfer *transfer, const struct reply_fields *fields)
+static bool correct_region(struct attempt *attempt, const struct reply_fields *fields)
 {
+	struct transfer *transfer = attempt->transfer;
 	struct store_object *object = transfer->request.object;
-	const char *region = transfer->reply.region[0] ? transfer->reply.region : fields->region;
+	const struct reply *reply = &attempt->reply;
+	const char *region = reply->region[0] ? reply->region : fields->region;
 
 	if (transfer->moved || !object->address.s3 || !region[0] ||
 	    region[strspn(region, "abcdefghijklmnopqrstuvwxyz0123456789-")] ||
-	    (transfer->reply.status != 301 && transfer->reply.status != 307 &&
-	     transfer->reply.status != 400))
+	    (reply->status != 301 && reply->status != 307 && reply->status != 400))
 		return false;
 	transfer->moved = true;
 	strcpy(object->region, region);
 	return true;
 }
 
-static enum outcome judge_refusal(struct transfer *transfer, struct packimg_error *error,
+static enum outcome judge_refusal(struct attempt *attempt, struct packimg_error *error,
 				  int *ret_status)
 {
-	const struct reply *reply = &transfer->reply;
+	struct transfer *transfer = attempt->transfer;
+	const struct reply *reply = &attempt->reply;
 	const struct store_credentials *credentials = &transfer->store->credentials;
 	struct store_object *object = transfer->request.object;
 	struct reply_fields fields;
@@ -411,7 +478,7 @@ static enum outcome judge_refusal(struct transfer *transfer, struct packimg_erro
 				 credentials->origin, error);
 	if (reply_retryable(reply, &fields))
 		return OUTCOME_RETRY;
-	if (correct_region(transfer, &fields))
+	if (correct_region(attempt, &fields))
 		return OUTCOME_AGAIN;
 	if (!transfer->renewed && object->address.s3 && reply_expired(reply, &fields)) {
 		transfer->renewed = true;
@@ -432,26 +499,26 @@ static bool has_error_body(const struct reply *reply)
 	return fields.code[0] != '\0';
 }
 
-static enum outcome judge(struct transfer *transfer, CURLcode code, struct packimg_error *error,
+static enum outcome judge(struct attempt *attempt, CURLcode code, struct packimg_error *error,
 			  int *ret_status)
 {
-	const struct store_request *request = &transfer->request;
+	const struct store_request *request = &attempt->transfer->request;
 
 	*ret_status = 0;
-	if (transfer->fault) {
-		*ret_status = transfer->fault;
-		*error = transfer->fault_error;
+	if (attempt->fault) {
+		*ret_status = attempt->fault;
+		*error = attempt->fault_error;
 		return OUTCOME_FAILED;
 	}
 	if (code != CURLE_OK) {
-		*ret_status = fail_code(transfer, code, error);
+		*ret_status = fail_code(attempt, code, error);
 		return code_retryable(code) ? OUTCOME_RETRY : OUTCOME_FAILED;
 	}
-	if (transfer->reply.status / 100 != 2 || has_error_body(&transfer->reply))
-		return judge_refusal(transfer, error, ret_status);
-	if (request->method != STORE_GET || transfer->received == request->size ||
-	    (request->size_unknown && transfer->checked &&
-	     transfer->received == transfer->reply.last + 1 - request->offset))
+	if (attempt->reply.status / 100 != 2 || has_error_body(&attempt->reply))
+		return judge_refusal(attempt, error, ret_status);
+	if (request->method != STORE_GET || attempt->at == request->size ||
+	    (request->size_unknown && attempt->checked &&
+	     attempt->at == attempt->reply.last + 1 - request->offset))
 		return OUTCOME_DONE;
 	*ret_status = packimg_fail(error, -ECONNABORTED, "%.200s: the reply ends early",
 				   request->object->address.shown);
@@ -459,33 +526,60 @@ static enum outcome judge(struct transfer *transfer, CURLcode code, struct packi
 }
 
 /* Smooths the time to the first byte as TCP does round trips (RFC 6298: gain of an eighth). */
-static void measure_latency(struct transfer *transfer)
+static void measure_latency(const struct attempt *attempt)
 {
-	double *smoothed = &transfer->store->counters.latency_ms;
+	double *smoothed = &attempt->transfer->store->counters.latency_ms;
 	curl_off_t first_us = 0, sent_us = 0;
 
-	curl_easy_getinfo(transfer->easy, CURLINFO_STARTTRANSFER_TIME_T, &first_us);
-	curl_easy_getinfo(transfer->easy, CURLINFO_PRETRANSFER_TIME_T, &sent_us);
+	curl_easy_getinfo(attempt->easy, CURLINFO_STARTTRANSFER_TIME_T, &first_us);
+	curl_easy_getinfo(attempt->easy, CURLINFO_PRETRANSFER_TIME_T, &sent_us);
 	if (first_us <= sent_us)
 		return;
 	double ms = (double)(first_us - sent_us) / 1000;
 	*smoothed += *smoothed > 0 ? (ms - *smoothed) / 8 : ms;
 }
 
-/* Ends an attempt, and the transfer with it, or makes it wait for the next one. */
-static void attempt_ended(struct transfer *transfer, CURLcode code)
+/* Whether a failed attempt leaves another one behind, which goes on alone. */
+static bool is_spare(const struct attempt *attempt)
 {
+	const struct transfer *transfer = attempt->transfer;
+
+	for (unsigned i = 0; i < TRANSFER_ATTEMPTS; i++)
+		if (transfer->attempts[i] && transfer->attempts[i] != attempt)
+			return true;
+	return false;
+}
+
+/* Counts a failure. Returns true if there have been enough. */
+static bool has_failed(struct transfer *transfer)
+{
+	const int64_t now_ms = clock_ms();
+	bool known = transfer->request.object->size != STORE_SIZE_UNKNOWN;
+
+	if (!transfer->failures++)
+		transfer->failing_ms = now_ms;
+	return transfer->retries >= STORE_RETRIES_MAX ||
+	       (transfer->failures >= STORE_FAILURES_MAX &&
+		(!known || now_ms - transfer->failing_ms >= transfer->store->options.patience_ms));
+}
+
+/* Ends an attempt, and the transfer with it, or makes it wait for the next one. */
+static void attempt_ended(struct attempt *attempt, CURLcode code)
+{
+	struct transfer *transfer = attempt->transfer;
 	struct store *store = transfer->store;
 	struct packimg_error error = {{0}};
 	int status;
-	enum outcome outcome = judge(transfer, code, &error, &status);
+	enum outcome outcome = judge(attempt, code, &error, &status);
 
 	if (code == CURLE_OK)
-		measure_latency(transfer);
+		measure_latency(attempt);
+	if (outcome == OUTCOME_RETRY && is_spare(attempt)) {
+		attempt_free(attempt);
+		return;
+	}
 	take_out(&store->running, transfer);
-	store->running_count--;
-	if (outcome == OUTCOME_RETRY && (++transfer->failures >= STORE_FAILURES_MAX ||
-					 transfer->retries >= STORE_RETRIES_MAX)) {
+	if (outcome == OUTCOME_RETRY && has_failed(transfer)) {
 		struct packimg_error cause = error;
 
 		packimg_say(&error, "%.400s (after %u attempts)", cause.text,
@@ -493,12 +587,14 @@ static void attempt_ended(struct transfer *transfer, CURLcode code)
 		status = -ECONNABORTED;
 		outcome = OUTCOME_FAILED;
 	}
+	if (outcome == OUTCOME_DONE && !transfer->retries)
+		hedging_note(&store->hedging, transfer->request.size,
+			     clock_ms() - transfer->start_ms);
 	if (outcome == OUTCOME_DONE || outcome == OUTCOME_FAILED) {
-		transfer_stop(transfer);
-		transfer_finish(transfer, status, &error);
+		transfer_finish(transfer, attempt, status, &error);
 		return;
 	}
-	transfer->start_ms = clock_ms() + (outcome == OUTCOME_RETRY ? delay_ms(transfer) : 0);
+	transfer->start_ms = clock_ms() + (outcome == OUTCOME_RETRY ? delay_ms(attempt) : 0);
 	transfer->retries++;
 	store->counters.retries++;
 	transfer_stop(transfer);
@@ -512,12 +608,12 @@ static void end_attempts(struct store *store)
 	int left;
 
 	while ((message = curl_multi_info_read(store->multi, &left))) {
-		struct transfer *transfer;
+		struct attempt *attempt;
 
 		if (message->msg != CURLMSG_DONE)
 			continue;
-		curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&transfer);
-		attempt_ended(transfer, message->data.result);
+		curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&attempt);
+		attempt_ended(attempt, message->data.result);
 	}
 }
 
@@ -529,17 +625,17 @@ static void stop_all(struct store *store)
 		struct transfer **list = store->running ? &store->running : &store->waiting;
 		struct transfer *transfer = *list;
 
-		store->running_count -= list == &store->running;
 		*list = transfer->next;
-		transfer_stop(transfer);
-		transfer_finish(transfer, -EINTR, &error);
+		transfer_finish(transfer, NULL, -EINTR, &error);
 	}
 }
 
 static int count_transfers(const struct store *store)
 {
-	int count = (int)store->running_count;
+	int count = 0;
 
+	for (const struct transfer *at = store->running; at; at = at->next)
+		count++;
 	for (const struct transfer *at = store->waiting; at; at = at->next)
 		count++;
 	return count;
@@ -567,6 +663,7 @@ int store_poll(struct store *store, struct pollfd *fds, unsigned count, int time
 	start_waiting(store);
 	curl_multi_perform(store->multi, &running);
 	end_attempts(store);
+	hedge_late(store);
 	for (unsigned i = 0; i < count; i++)
 		waits[i] = (struct curl_waitfd){.fd = fds[i].fd, .events = CURL_WAIT_POLLIN};
 	curl_multi_poll(store->multi, waits, count, wait_ms(store, timeout_ms), NULL);

@@ -10,8 +10,12 @@
  * Retried: failed connections, time-outs, 408, 425, 429, 500, 502, 503, 504 and 509. Delays begin
  * at 50 ms and double up to 5 s, each a random part of that ("full jitter": Brooker 2015,
  * "Exponential Backoff And Jitter"); Retry-After is obeyed up to a minute. A request ends after
- * STORE_FAILURES_MAX failures without a byte between them. Credentials that have expired are read
+ * STORE_FAILURES_MAX failures without a byte between them; and options.patience_ms after the first
+ * of them, if the store has said the object's size before. Credentials that have expired are read
  * again once for each request.
+ *
+ * With options.hedge a range that is late is requested a second time while the first request goes
+ * on. Each byte is taken from the one that brings it first; the other one is cancelled at the end.
  *
  * Redirects are followed for unsigned requests only, and never from https:// to http://.
  *
@@ -42,7 +46,10 @@ enum {
 struct store;
 
 struct store_options {
-	unsigned connections;  /* requests at once, 1 .. STORE_CONNECTIONS_MAX; 0 for 16 */
+	unsigned connections; /* requests at once, 1 .. STORE_CONNECTIONS_MAX; 0 for 16 */
+	/* how long an object that has been read must fail, beside STORE_FAILURES_MAX */
+	unsigned patience_ms;
+	bool hedge;            /* a range that is late is requested a second time, hedge.h */
 	bool (*stopped)(void); /* true ends all requests with -EINTR; may be NULL */
 	/* called at least ten times a second while store_ask() waits; may submit requests; may be
 	 * NULL
@@ -53,8 +60,9 @@ struct store_options {
 
 /* Counts since store_open(). */
 struct store_counters {
-	uint64_t requests; /* retries included */
+	uint64_t requests; /* retries and hedges included */
 	uint64_t retries;
+	uint64_t hedges;   /* requests for ranges that another one was late with */
 	uint64_t bytes;    /* of bodies received */
 	double latency_ms; /* from a request to the first byte of its reply, smoothed; 0: unknown */
 };

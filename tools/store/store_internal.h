@@ -2,27 +2,43 @@
 #pragma once
 
 #include "tools/store/credentials.h"
+#include "tools/store/hedge.h"
 #include "tools/store/reply.h"
 #include "tools/store/store.h"
 
 #include <curl/curl.h>
 
+enum { TRANSFER_ATTEMPTS = 2 }; /* at once */
+
+/* A transfer's attempt: an HTTP request. */
+struct attempt {
+	struct transfer *transfer;
+	CURL *easy;
+	struct curl_slist *headers;
+	struct reply reply;
+	uint64_t at;  /* where in the transfer's range its next byte is */
+	bool checked; /* the reply is the range that was asked for */
+	int fault;    /* why the transfer cannot succeed, and its message */
+	struct packimg_error fault_error;
+	char curl_error[CURL_ERROR_SIZE];
+};
+
 struct transfer {
 	struct store *store;
 	struct transfer *next; /* in store->waiting or store->running */
 	struct store_request request;
-	struct reply reply; /* of the attempt */
-	CURL *easy;         /* of the attempt; NULL between attempts */
-	struct curl_slist *headers;
-	uint64_t received; /* bytes of the body that `take` has */
-	unsigned failures; /* in a row without a byte */
+	/*
+	 * NULL: there is none. The second one hedges the first; the transfer takes each byte from
+	 * the one that brings it first.
+	 */
+	struct attempt *attempts[TRANSFER_ATTEMPTS];
+	uint64_t received;  /* bytes of the body that `take` has */
+	unsigned failures;  /* in a row without a byte */
+	int64_t failing_ms; /* when the first of them was */
 	unsigned retries;
 	bool renewed, moved; /* credentials were read again; the region was corrected */
-	bool checked;        /* the attempt's reply is the range that was asked for */
-	int64_t start_ms;    /* when the next attempt begins */
-	int fault;           /* why the transfer cannot succeed, and its message */
-	struct packimg_error fault_error;
-	char curl_error[CURL_ERROR_SIZE]; /* of the attempt */
+	bool hedged;         /* since the last retry */
+	int64_t start_ms;    /* when the next attempt begins; or when the first of them has */
 };
 
 struct store {
@@ -33,10 +49,12 @@ struct store {
 	CURLM *multi;
 	struct transfer *waiting; /* for a connection, or for start_ms; oldest first */
 	struct transfer *running;
-	unsigned running_count;
+	unsigned running_count; /* attempts */
+	struct hedging hedging;
+	int64_t hedged_ms; /* when late requests were looked for */
 	struct store_counters counters;
 	uint64_t ended; /* transfers since store_open() */
 };
 
-/* Makes transfer->easy for an attempt. -ENOMEM, and errors of store_credentials_read(). */
-int transfer_prepare(struct transfer *transfer, struct packimg_error *error);
+/* Makes attempt->easy. -ENOMEM, and errors of store_credentials_read(). */
+int attempt_prepare(struct attempt *attempt, struct packimg_error *error);

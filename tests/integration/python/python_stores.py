@@ -2,6 +2,7 @@
 loaderd-fetch ($LOADERD_FETCH) and a store of the test's own."""
 
 import contextlib
+import json
 import os
 import pathlib
 import random
@@ -15,7 +16,7 @@ from unittest import mock
 import loaderd
 from store_case import ADDRESS, SAMPLES, SMALL_CACHE, StoreCase, numpy, processes  # before the store, whose folder it adds
 import object_store
-from object_store import reset, status
+from object_store import hang, reset, status
 
 KILLS = int(os.environ.get("LOADERD_TEST_KILLS", 2))
 
@@ -116,6 +117,30 @@ class Stores(StoreCase):
                 self.store.fail(reset, times=20)
 
         self.assertEqual(self.hash_of(self.open(ADDRESS), fail), self.expected)
+
+    @unittest.skipUnless("LOADERCTL" in os.environ, "loaderctl was not built")
+    def test_requests_that_hang_are_sent_twice(self):
+        calls, counts, hung = [], {}, set()
+
+        def hang_once(handler):
+            if handler.headers["Range"] in hung or len(hung) == 3:
+                return False
+            hung.add(handler.headers["Range"])
+            return hang(handler)
+
+        def each():
+            calls.append(1)
+            if len(calls) == SAMPLES // 16:  # what requests take is known by now
+                self.store.fail(hang_once, times=1 << 30)
+            while len(calls) == 2 * SAMPLES // 16 and counts.get("hedges", 0) < 3 and counts.get("retries", 0) == 0:
+                shown = subprocess.run([os.environ["LOADERCTL"], "remote", "--json"], stdout=subprocess.PIPE, check=True).stdout
+                counts.update(json.loads(shown)["datasets"][0])
+
+        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": SMALL_CACHE}):  # so that there is always something to fetch
+            self.assertEqual(self.hash_of(self.open(ADDRESS), each), self.expected)
+        self.assertEqual(counts["retries"], 0)
+        self.assertGreaterEqual(counts["hedges"], 3)
+        self.assertLessEqual(20 * counts["hedges"], counts["requests"])
 
     def test_a_cache_that_is_too_small(self):
         with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": SMALL_CACHE}):
@@ -228,7 +253,8 @@ class Stores(StoreCase):
         self.fails_in_the_middle(lambda: self.store.keys.clear(), "access denied")
 
     def test_the_store_stays_away(self):
-        self.fails_in_the_middle(lambda: self.store.fail(reset, times=1 << 30), "after 10 attempts")
+        with mock.patch.dict(os.environ, {"LOADERD_FETCH_PATIENCE": "0"}):
+            self.fails_in_the_middle(lambda: self.store.fail(reset, times=1 << 30), "after 10 attempts")
 
     def test_indexes_larger_than_the_cache(self):
         with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": "1K"}), self.assertRaisesRegex(loaderd.FeedError, "its sections have"):

@@ -276,6 +276,13 @@ def reset(handler):
     return True
 
 
+def hang(handler):
+    """Never answers: waits until the client hangs up."""
+    handler.rfile.read(1)
+    handler.close_connection = True
+    return True
+
+
 def raw(text, then_close=True):
     """Sends bytes as they are."""
 
