@@ -24,6 +24,7 @@ __attribute__((visibility("default"))) const char *argp_program_version =
 enum {
 	PATIENCE_S = 60, /* less than a daemon waits for a sample, [io] remote_timeout_ms */
 	PATIENCE_MAX_S = 86400,
+	MEMORY_BYTES = 256 << 20,
 };
 
 struct options {
@@ -147,6 +148,20 @@ static int read_patience(unsigned *ret_ms, struct packimg_error *error)
 	return 0;
 }
 
+/* How much memory requests may take. */
+static int read_memory(uint64_t *ret_bytes, struct packimg_error *error)
+{
+	const char *given = getenv("LOADERD_FETCH_MEMORY");
+
+	*ret_bytes = MEMORY_BYTES;
+	if (given && *given && (number_bytes(given, ret_bytes) || *ret_bytes < FETCHER_MEMORY_MIN))
+		return packimg_fail(error, -EINVAL,
+				    "LOADERD_FETCH_MEMORY is \"%s\", which is not a size of at "
+				    "least %dM",
+				    given, FETCHER_MEMORY_MIN >> 20);
+	return 0;
+}
+
 static int serve(const struct options *options, int listen_fd)
 {
 	struct packimg_error error = {{0}};
@@ -158,6 +173,8 @@ static int serve(const struct options *options, int listen_fd)
 
 	if (!r)
 		r = read_patience(&store_options.patience_ms, &error);
+	if (!r)
+		r = read_memory(&fetcher.memory, &error);
 	if (!r)
 		r = store_open(&store_options, &fetcher.store, &error);
 	if (!r)

@@ -4,12 +4,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-	CONNECTIONS_MIN = 8,
-	CONNECTIONS_MOST = 128,
+	CONNECTIONS_MIN = 4,
+	CONNECTIONS_BUSY = 8,       /* that are being received, beside those that wait */
+	CONNECTION_BYTES = 3 << 17, /* of memory: libcurl's buffer, and what TLS needs */
+	PROGRAM_BYTES = 24 << 20,   /* of memory, without requests */
 	MEASURE_MS = 250,
 	UNITS_AT_ONCE = 2048, /* that are sorted together, so that neighbours are found */
 	UNITS_AHEAD_MIN = 16,
@@ -27,8 +30,10 @@ enum {
 #define PART_GAP ((uint64_t)1 << 16)
 /* Bytes under way, at least: a first guess at rate times latency. */
 #define UNDER_WAY_MIN ((uint64_t)16 << 20)
-/* Bytes of requests that are collected in memory before they are written, at most. */
-#define BUFFERED_MAX ((uint64_t)64 << 20)
+/* Bytes per second that a store is expected to deliver before that is known: 1 Gbit/s, about. */
+#define PEAK_FIRST 1e8
+/* How much of the peak rate is kept at the next measurement. */
+#define PEAK_KEPT 0.8
 /* Bytes of a full cache through which samples pass, at most. */
 #define PASSING_MAX ((uint64_t)256 << 20)
 
@@ -74,7 +79,14 @@ static void submit_batch(struct batch *batch);
 
 void schedule_init(struct fetcher *fetcher)
 {
-	fetcher->connections = CONNECTIONS_MIN;
+	uint64_t memory = fetcher->memory - PROGRAM_BYTES;
+	uint64_t connections = memory / 3 / CONNECTION_BYTES;
+
+	fetcher->buffered_max = memory / 3 * 2;
+	fetcher->connections_max =
+		connections < STORE_CONNECTIONS_MAX ? (unsigned)connections : STORE_CONNECTIONS_MAX;
+	fetcher->connections = CONNECTIONS_BUSY;
+	fetcher->peak = PEAK_FIRST;
 	fetcher->measured_ms = clock_ms();
 	fetcher->passing =
 		fetcher->cache.limit / 4 < PASSING_MAX ? fetcher->cache.limit / 4 : PASSING_MAX;
@@ -214,7 +226,7 @@ static void span_add_buffer(struct span *span)
 {
 	uint64_t size = span->end - span->begin;
 
-	if (size > SPAN_MAX || span->fetcher->buffered + size > BUFFERED_MAX)
+	if (size > SPAN_MAX || span->fetcher->buffered + size > span->fetcher->buffered_max)
 		return;
 	span->buffer = malloc(size);
 	if (span->buffer)
@@ -479,6 +491,21 @@ static void submit_batch(struct batch *batch)
 	batch->count = batch->capacity = 0;
 }
 
+/*
+ * Lets as many requests run at once as the store answers while one waits for its first byte, half
+ * as many more, so that the rate grows as long as the link lets it, and some that are received.
+ */
+static void set_connections(struct fetcher *fetcher, double request_bytes)
+{
+	double waiting =
+		fetcher->peak * store_counters(fetcher->store).latency_ms / 1000 / request_bytes;
+	double wanted = 1.5 * waiting + CONNECTIONS_BUSY;
+
+	fetcher->connections =
+		wanted < fetcher->connections_max ? (unsigned)wanted : fetcher->connections_max;
+	store_set_connections(fetcher->store, fetcher->connections);
+}
+
 /* The rate of the last quarter of a second, and how many connections keep the link busy. */
 static void measure(struct fetcher *fetcher)
 {
@@ -495,21 +522,14 @@ static void measure(struct fetcher *fetcher)
 	fetcher->measured_requests = counters.requests;
 	if (!bytes || !requests)
 		return;
-	/*
-	 * Requests that are on their way while one waits for its first byte, half as many more, so
-	 * that the rate grows as long as the link lets it, and some that are being received.
-	 */
-	double wanted = 1.5 * fetcher->rate * counters.latency_ms / 1000 /
-				((double)bytes / (double)requests) +
-			CONNECTIONS_MIN;
-	fetcher->connections = wanted < CONNECTIONS_MOST ? (unsigned)wanted : CONNECTIONS_MOST;
-	store_set_connections(fetcher->store, fetcher->connections);
+	fetcher->peak = fmax(fetcher->rate, PEAK_KEPT * fetcher->peak);
+	set_connections(fetcher, (double)bytes / (double)requests);
 }
 
 /* Bytes that may be under way: what the store delivers in two round trips. */
 static uint64_t under_way_target(const struct fetcher *fetcher)
 {
-	double target = 2 * fetcher->rate * store_counters(fetcher->store).latency_ms / 1000;
+	double target = 2 * fetcher->peak * store_counters(fetcher->store).latency_ms / 1000;
 
 	return target > (double)UNDER_WAY_MIN ? (uint64_t)target : UNDER_WAY_MIN;
 }

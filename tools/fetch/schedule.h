@@ -8,20 +8,25 @@
 #include "tools/fetch/feed.h"
 #include "tools/fetch/sandbox.h"
 
+enum { FETCHER_MEMORY_MIN = 32 << 20 };
+
 struct fetcher {
 	struct store *store;
 	struct cache cache;
 	struct fetch_sandbox sandbox;
 	struct remote_dataset *datasets;
 	struct fetch_feed *feeds;
+	uint64_t memory;    /* bytes that it may take, beside indexes; set before schedule_init() */
 	uint64_t under_way; /* bytes requested and not there */
 	uint64_t buffered;  /* bytes of memory for requests under way */
-	uint64_t passing;   /* bytes of a full cache through which samples pass */
+	uint64_t buffered_max;
+	uint64_t passing; /* bytes of a full cache through which samples pass */
 	/* the last measurement of the rate */
 	int64_t measured_ms;
 	uint64_t measured_bytes, measured_requests;
 	double rate; /* bytes per second */
-	unsigned connections;
+	double peak; /* of the rate, lately */
+	unsigned connections, connections_max;
 	int64_t disk_measured_ms;
 	unsigned clearances; /* how often space was made on a full disk */
 };
