@@ -1,0 +1,264 @@
+/*
+ * Arbitrary bytes as a dataset in a store, as loaderd-fetch opens it: header, sections, records,
+ * and which parts each sample has. Once as they are, and once with all checksums recomputed, which
+ * mutations would otherwise not get past. An input that begins with '+' is a store that announces
+ * more bytes than it has. One that begins with '3' is a set of three files: the sizes of the first
+ * two follow, 16 bits each, then the files.
+ *
+ * The store is a double. The cache is a folder that is emptied after each input; each dataset is
+ * opened twice, so that the second time its sections are there.
+ */
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/support/whole_file.h"
+#include "tools/fetch/dataset.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ANNOUNCED_BEYOND = 1 << 30, SAMPLES_MAX = 256, QUEUE_MAX = 4096, FILES = 3, SET_HEAD = 5 };
+
+/* ---- a store of one file, or of a set ---- */
+
+struct store {
+	uint8_t *bytes[FILES];
+	size_t sizes[FILES];
+	uint64_t beyond; /* bytes that are announced and not there */
+	struct store_request queue[QUEUE_MAX];
+	unsigned queued;
+};
+
+static struct store *const the_store = &(struct store){0};
+
+int store_object_init(struct store_object *object, const char *address, struct packimg_error *error)
+{
+	*object = (struct store_object){.size = STORE_SIZE_UNKNOWN};
+	return store_address_parse(address, &object->address, error);
+}
+
+/* Answers a request as a store and its client do: the bytes in pieces, or an error. */
+static void answer(const struct store *store, const struct store_request *request)
+{
+	const char *name = request->object->address.shown;
+	unsigned file = strstr(name, "00001-of") ? 1 : strstr(name, "00002-of") ? 2 : 0;
+	uint64_t there = store->sizes[file], end = request->offset + request->size;
+	struct packimg_error error = {"the double has no such bytes"};
+	struct store_result result = {.status = -EIO, .error = &error, .etag = "", .reply = ""};
+
+	request->object->size = there + store->beyond;
+	strcpy(request->object->etag, "\"1\"");
+	if (request->size_unknown && end > there)
+		end = there;
+	for (uint64_t at = request->offset; at < end && end <= there;) {
+		size_t size = end - at < 4000 ? end - at : 4000;
+
+		result.status = request->take(request->context, store->bytes[file] + at, size);
+		at += size;
+		if (result.status)
+			break;
+	}
+	if (request->done)
+		request->done(request->context, &result);
+}
+
+int store_submit(struct store *store, const struct store_request *request)
+{
+	if (store->queued == QUEUE_MAX)
+		return -ENOMEM;
+	store->queue[store->queued++] = *request;
+	return 0;
+}
+
+int store_run(struct store *store, int timeout_ms)
+{
+	(void)timeout_ms;
+	if (store->queued) {
+		struct store_request request = store->queue[--store->queued];
+
+		answer(store, &request);
+	}
+	return (int)store->queued;
+}
+
+struct answered {
+	int status;
+	uint8_t *bytes;
+	size_t size;
+};
+
+static int take_first(void *context, const void *bytes, size_t size)
+{
+	struct answered *answered = context;
+
+	memcpy(answered->bytes + answered->size, bytes, size);
+	answered->size += size;
+	return 0;
+}
+
+static void first_done(void *context, const struct store_result *result)
+{
+	struct answered *answered = context;
+
+	answered->status = result->status;
+}
+
+int store_read_first(struct store *store, struct store_object *object, void *bytes, size_t size,
+		     size_t *ret_size, struct packimg_error *error)
+{
+	struct answered answered = {.bytes = bytes};
+	const struct store_request request = {.object = object,
+					      .size = size,
+					      .size_unknown = true,
+					      .take = take_first,
+					      .done = first_done,
+					      .context = &answered};
+
+	answer(store, &request);
+	if (answered.status)
+		return packimg_fail(error, answered.status, "the double has no such bytes");
+	*ret_size = answered.size;
+	return 0;
+}
+
+/* ---- the fetcher's side ---- */
+
+static bool go_on(void *context, uint64_t done, uint64_t total)
+{
+	(void)context;
+	return total == 0 || done <= total;
+}
+
+/* Every part lies within its file, and they do not depend on what was there before. */
+static void use_sample(struct remote_dataset *dataset, uint64_t sample)
+{
+	struct sample_part parts[SAMPLE_PARTS_MAX];
+	unsigned count = dataset_parts(dataset, sample, 1 << 16, parts);
+
+	if (count > SAMPLE_PARTS_MAX)
+		abort();
+	for (unsigned i = 0; i < count; i++)
+		if (parts[i].file >= dataset->file_count || parts[i].range.size == 0 ||
+		    parts[i].range.size > dataset->objects[parts[i].file].size ||
+		    parts[i].range.offset >
+			    dataset->objects[parts[i].file].size - parts[i].range.size)
+			abort();
+	dataset_sample_good(dataset, sample, NULL);
+	dataset_set_present(dataset, sample);
+}
+
+static void use_dataset(struct remote_dataset *dataset)
+{
+	uint64_t count = dataset->samples < SAMPLES_MAX ? dataset->samples : SAMPLES_MAX;
+
+	for (uint64_t i = 0; i < count; i += 2)
+		use_sample(dataset, i);
+	if (dataset_count_pages(dataset))
+		return;
+	uint64_t used = dataset->pages->used;
+	for (uint64_t i = 1; i < count; i += 2)
+		use_sample(dataset, i);
+	for (uint64_t i = 1; i < count; i += 2)
+		dataset_evict(dataset, i);
+	if (dataset->pages->used != used)
+		abort();
+}
+
+static void open_twice(const struct cache *cache, const char *url)
+{
+	const struct dataset_progress progress = {go_on, NULL};
+	struct remote_dataset *dataset;
+	struct packimg_error error;
+
+	for (int i = 0; i < 2; i++) {
+		the_store->queued = 0;
+		if (dataset_open(the_store, cache, url, &progress, &dataset, &error) == 0) {
+			use_dataset(dataset);
+			dataset_close(dataset);
+		} else if (!memchr(error.text, 0, sizeof(error.text))) {
+			abort();
+		}
+	}
+}
+
+static char folder[64];
+
+static void remove_folder(void)
+{
+	rmdir(folder);
+}
+
+static void find_cache(struct cache *cache)
+{
+	struct packimg_error error;
+
+	strcpy(folder, access("/dev/shm", W_OK) == 0 ? "/dev/shm/fuzz-cache-XXXXXX"
+						     : "/tmp/fuzz-cache-XXXXXX");
+	if (!mkdtemp(folder) || setenv("LOADERD_CACHE", folder, 1) ||
+	    setenv("LOADERD_CACHE_SIZE", "64M", 1) || cache_init(cache, &error))
+		abort();
+	atexit(remove_folder);
+}
+
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max) __attribute__((weak));
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed);
+
+/* The bytes of an input before the files. */
+static size_t head_size(const uint8_t *data, size_t size)
+{
+	return size && data[0] == '+' ? 1 : size >= SET_HEAD && data[0] == '3' ? SET_HEAD : 0;
+}
+
+/* Mutates the file, or one of them, and nothing before it. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed)
+{
+	size_t head = head_size(data, size);
+
+	if (size == head || size_max <= head)
+		return size;
+	if (head == SET_HEAD) /* of the same size, or the others would be shifted */
+		size_max = size;
+	return head +
+	       whole_file_mutate(data + head, size - head, size_max - head, seed, LLVMFuzzerMutate);
+}
+
+/* Splits what follows the head into files. */
+static void split(uint8_t *bytes, size_t size, const uint8_t *sizes)
+{
+	for (unsigned i = 0; i < FILES; i++) {
+		size_t want = sizes && i < FILES - 1 ? sizes[2 * i] | (size_t)sizes[2 * i + 1] << 8
+						     : size;
+
+		the_store->bytes[i] = bytes;
+		the_store->sizes[i] = want < size ? want : size;
+		bytes += the_store->sizes[i];
+		size -= the_store->sizes[i];
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct cache cache;
+	size_t head = head_size(data, size);
+	bool set = head == SET_HEAD;
+	const char *url = set ? "s3://bucket/a-00000-of-00003.pimg" : "s3://bucket/a.pimg";
+	uint8_t *copy = malloc(size + 1);
+	uint64_t bytes;
+	uint32_t removed, busy;
+
+	if (!copy)
+		abort();
+	if (!cache.limit)
+		find_cache(&cache);
+	memcpy(copy, data, size);
+	split(copy + head, size - head, set ? data + 1 : NULL);
+	the_store->beyond = head == 1 ? ANNOUNCED_BEYOND : 0;
+	for (int repaired = 0; repaired < 2; repaired++) {
+		open_twice(&cache, url);
+		cache_clear(&cache, NULL, &bytes, &removed, &busy);
+		for (unsigned i = 0; i < FILES && !repaired; i++)
+			whole_file_repair(the_store->bytes[i], the_store->sizes[i]);
+	}
+	free(copy);
+	return 0;
+}
