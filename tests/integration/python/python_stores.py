@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import threading
 import unittest
 from unittest import mock
