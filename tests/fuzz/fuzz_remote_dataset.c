@@ -253,12 +253,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(copy, data, size);
 	split(copy + head, size - head, set ? data + 1 : NULL);
 	the_store->beyond = head == 1 ? ANNOUNCED_BEYOND : 0;
-	for (int repaired = 0; repaired < 2; repaired++) {
-		open_twice(&cache, url);
+	open_twice(&cache, url);
+	for (unsigned i = 0; i < FILES; i++)
+		whole_file_repair(the_store->bytes[i], the_store->sizes[i]);
+	if (memcmp(copy, data, size) != 0) {
 		cache_clear(&cache, NULL, &bytes, &removed, &busy);
-		for (unsigned i = 0; i < FILES && !repaired; i++)
-			whole_file_repair(the_store->bytes[i], the_store->sizes[i]);
+		open_twice(&cache, url);
 	}
+	cache_clear(&cache, NULL, &bytes, &removed, &busy);
 	free(copy);
 	return 0;
 }

@@ -160,7 +160,7 @@ static bool section_good(int fd, const struct pimg_section *section)
 	if (hole < 0 || (uint64_t)hole < section->offset + section->size)
 		return false;
 	XXH3_state_t *state = XXH3_createState();
-	uint8_t *bytes = malloc(READ_BYTES);
+	uint8_t *bytes = malloc(section->size < READ_BYTES ? section->size : READ_BYTES);
 	if (state && bytes)
 		XXH3_64bits_reset(state);
 	while (state && bytes && at < section->size) {

@@ -17,7 +17,7 @@ from unittest import mock
 import loaderd
 from store_case import ADDRESS, SAMPLES, SMALL_CACHE, StoreCase, numpy, processes  # before the store, whose folder it adds
 import object_store
-from object_store import hang, reset, status
+from object_store import hang, reset
 
 KILLS = int(os.environ.get("LOADERD_TEST_KILLS", 2))
 DELAY_S = float(os.environ.get("LOADERD_TEST_DELAY", 0.01))  # of the store's replies while something is killed
