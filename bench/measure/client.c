@@ -1,5 +1,6 @@
 #include "bench/measure/client.h"
 
+#include "bench/measure/waits.h"
 #include "bench/measure/wants.h"
 
 #include "format/base/system/clock.h"
@@ -14,10 +15,6 @@
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
-
-enum {
-	BATCH_TIMEOUT_MS = 60000, /* a daemon that delivers nothing for this long is broken */
-};
 
 static size_t shared_state_size(unsigned clients)
 {
@@ -139,11 +136,11 @@ static int client_step(struct client *client, struct feed_batch *batch, uint64_t
 			 feed_error(client->feed));
 		return r;
 	}
-	r = feed_next(client->feed, BATCH_TIMEOUT_MS, batch);
+	r = waits_next(client->feed, batch);
 	*ret_wait_ns = clock_ns(CLOCK_MONOTONIC) - asked;
 	if (r) {
 		snprintf(client->slot->error, sizeof(client->slot->error), "no batch: %s",
-			 r == FEED_END ? "the feed has ended" : feed_error(client->feed));
+			 waits_error(client->feed, r));
 		return r < 0 ? r : -ENODATA;
 	}
 	wants_took(&client->wants);
@@ -252,6 +249,7 @@ pid_t client_start(struct shared_state *shared, const struct settings *settings,
 				.consume = settings->consume,
 				.number = number,
 				.step_ns = (uint64_t)(settings->step_s * 1e9)};
+	struct opening_wait wait;
 	struct feed_options options;
 
 	/* Die with the parent, even if the parent has already died. */
@@ -259,6 +257,9 @@ pid_t client_start(struct shared_state *shared, const struct settings *settings,
 	if (getppid() != parent)
 		_exit(1);
 	point_feed_options(settings, point, socket, number, &options);
+	opening_wait_init(&wait, point->dataset);
+	options.fetching = opening_wait_tell;
+	options.progress_user = &wait;
 	client_run(&client, settings, &options);
 	_exit(0);
 }

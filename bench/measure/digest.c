@@ -1,5 +1,6 @@
 #include "bench/measure/digest.h"
 
+#include "bench/measure/waits.h"
 #include "bench/measure/wants.h"
 
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include "proto/client/connection.h"
 
 enum {
-	BATCH_TIMEOUT_MS = 60000,
 	ALIVE_POLL_US = 1000,
 };
 
@@ -32,6 +32,7 @@ struct digest {
 
 static int digest_open(struct digest *digest, uint64_t epoch, uint64_t batch)
 {
+	struct opening_wait wait;
 	struct feed_options options;
 	const char *socket = digest->settings->socket;
 	int r;
@@ -48,6 +49,9 @@ static int digest_open(struct digest *digest, uint64_t epoch, uint64_t batch)
 		options.epoch = epoch;
 		options.batch = batch;
 	}
+	opening_wait_init(&wait, digest->point->dataset);
+	options.fetching = opening_wait_tell;
+	options.progress_user = &wait;
 	digest->reconnects = 0;
 	r = feed_open(&options, &digest->feed, digest->error);
 	return r ? r : wants_begin(&digest->wants, digest->settings, digest->feed);
@@ -152,10 +156,10 @@ static int digest_step(struct digest *digest)
 
 	if (r)
 		return error_set(digest->error, r, "%s", feed_error(digest->feed));
-	r = feed_next(digest->feed, BATCH_TIMEOUT_MS, &batch);
+	r = waits_next(digest->feed, &batch);
 	if (r)
 		return error_set(digest->error, r < 0 ? r : -ENODATA, "no batch: %s",
-				 r == FEED_END ? "the feed has ended" : feed_error(digest->feed));
+				 waits_error(digest->feed, r));
 	if (batch.reconnects != digest->reconnects)
 		printable_line(stderr, "loaderbench: %s", feed_reconnect_text(digest->feed));
 	digest->reconnects = batch.reconnects;

@@ -167,8 +167,10 @@ static int hand_out_batch(struct feed *feed, const struct ring_slot *published,
 	feed_set_position(feed, full.epoch, full.batch + 1, full.last != 0);
 	wants_pop(feed);
 	feed->reopening.fruitless = 0;
-	if (feed->fetched)
+	if (feed->fetched) {
 		feed->fetched->fruitless = 0;
+		feed->fetched->delivered = true;
+	}
 	return 0;
 }
 
@@ -312,6 +314,11 @@ static int attend_fetcher(struct feed *feed)
 	}
 	feed->failed = r;
 	return r;
+}
+
+const char *feed_wait_text(struct feed *feed)
+{
+	return feed->fetched ? fetch_wait_text(feed->fetched) : "";
 }
 
 static void wait_for_socket(struct feed *feed, int timeout_ms)

@@ -468,6 +468,13 @@ int feed_drop_memory(struct feed *feed, const void *memory);
  * reconnect.
  */
 const char *feed_reconnect_text(const struct feed *feed);
+/*
+ * Explains in a sentence for a log why the first batch of a dataset in a store is not there: how
+ * many of its bytes are, and how fast they come. "" if there is nothing new to say, which is so but
+ * two seconds after feed_open() was called, and then each ten seconds. Call it when feed_next() has
+ * returned -ETIMEDOUT; valid until the next call.
+ */
+const char *feed_wait_text(struct feed *feed);
 
 /*
  * Waits for the next batch for up to timeout_ms; negative waits without limit, 0 does not wait.

@@ -19,6 +19,8 @@ enum {
 	OPEN_STARTS_MAX = 3,       /* fetchers that may end while they open a dataset */
 	FRUITLESS_MAX = 5,         /* that may end in a row before a batch comes */
 	RESUME_TIMEOUT_MS = 10000, /* for the start of another fetcher */
+	WAIT_FIRST_MS = 2000,      /* before a wait is explained */
+	WAIT_NEXT_MS = 10000,      /* between two explanations */
 };
 
 /* ---- errors ---- */
@@ -268,6 +270,7 @@ int fetch_open(const char *url, const struct fetch_options *options, struct fetc
 	if (!fetched)
 		return error_set(error, -ENOMEM, "Out of memory.");
 	fetched->fd = -1;
+	fetched->wait.tell_ms = clock_ms() + WAIT_FIRST_MS;
 	fetched->filling = (struct feed_filling){sizeof(fetched->filling), -1, -1};
 	fork_guard_add(&fetched->guard, &fetched->fd);
 	fetched->url = strdup(url);
@@ -331,9 +334,34 @@ static int take_notice(struct fetched *fetched, const Loaderd__FetchReply *reply
 	case LOADERD__FETCH_REPLY__KIND_OPENED:
 		fetched->answered = true;
 		return 0;
+	case LOADERD__FETCH_REPLY__KIND_PROGRESS:
+		fetched->wait.done = reply->progress->done;
+		fetched->wait.total = reply->progress->total;
+		fetched->wait.rate = reply->progress->rate;
+		fetched->wait.latency_ms = reply->progress->latency_ms;
+		return 0;
 	default:
 		return 0;
 	}
+}
+
+const char *fetch_wait_text(struct fetched *fetched)
+{
+	struct fetch_wait *wait = &fetched->wait;
+	if (fetched->delivered || clock_left_ms(wait->tell_ms) > 0)
+		return "";
+	wait->tell_ms = clock_ms() + WAIT_NEXT_MS;
+	if (wait->total == 0)
+		sentence_write(wait->text, sizeof(wait->text),
+			       "%.400s: waiting for the first batch.", fetched->url);
+	else
+		sentence_write(wait->text, sizeof(wait->text),
+			       "%.400s: waiting for the first batch: %.1f of %.1f MB at %.1f MB/s, "
+			       "%.0f ms a request.",
+			       fetched->url, (double)wait->done / 1e6, (double)wait->total / 1e6,
+			       wait->rate / 1e6, wait->latency_ms);
+	text_make_printable(wait->text);
+	return wait->text;
 }
 
 int fetch_attend(struct fetched *fetched, char *error)

@@ -14,6 +14,14 @@
 
 enum { FETCH_STALE = 1 /* outcome of fetch_attend() */ };
 
+/* The wait for the first batch: what the fetcher says, and what was told of it. */
+struct fetch_wait {
+	uint64_t done, total; /* bytes of its samples; 0: not known */
+	double rate, latency_ms;
+	int64_t tell_ms; /* when a line is due */
+	char text[FEED_ERROR_MAX];
+};
+
 struct fetched {
 	int fd; /* connection to the fetcher; -1 once it has failed */
 	struct fork_guard guard;
@@ -24,6 +32,8 @@ struct fetched {
 	 */
 	unsigned fruitless;
 	unsigned connects;           /* connections so far */
+	bool delivered;              /* a batch has come; set by the feed */
+	struct fetch_wait wait;      /* for the first batch */
 	struct feed_filling filling; /* owned; -1 with facts only */
 	int *files;                  /* [file_count], owned */
 	uint32_t file_count, file_room;
@@ -51,6 +61,8 @@ int fetch_open(const char *url, const struct fetch_options *options, struct fetc
  * yet" or "reopen", if the dataset cannot be fetched any more.
  */
 int fetch_attend(struct fetched *fetched, char *error);
+/* For feed_wait_text(). */
+const char *fetch_wait_text(struct fetched *fetched);
 /* Returns the bytes of all files, in the store. */
 uint64_t fetch_bytes(const struct fetched *fetched);
 /* Accepts NULL. */

@@ -27,7 +27,8 @@ struct stream {
 	PyObject_HEAD struct feed *feed;
 	int busy; /* nonzero while a thread is in feed_next() without the GIL */
 	uint32_t field_count;
-	uint32_t held; /* slots that exist; protected by the GIL */
+	uint32_t held;      /* slots that exist; protected by the GIL */
+	PyObject *progress; /* has waiting(text); NULL: nobody listens */
 };
 
 struct slot {

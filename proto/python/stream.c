@@ -38,7 +38,8 @@ static int call_fetching(void *user, uint64_t done, uint64_t total)
 }
 
 /* Opens a stream without the GIL. */
-static PyObject *stream_open(PyTypeObject *type, const struct feed_options *options)
+static PyObject *stream_open(PyTypeObject *type, const struct feed_options *options,
+			     PyObject *progress)
 {
 	char error[FEED_ERROR_MAX];
 	struct feed *feed = NULL;
@@ -55,19 +56,21 @@ static PyObject *stream_open(PyTypeObject *type, const struct feed_options *opti
 	}
 	stream->feed = feed;
 	stream->field_count = options->field_count;
+	stream->progress = progress == Py_None ? NULL : progress;
+	Py_XINCREF(stream->progress);
 	return (PyObject *)stream;
 }
 
 static PyObject *stream_open_in_order(PyTypeObject *type, struct feed_options *options,
-				      PyObject *description)
+				      PyObject *description, PyObject *progress)
 {
 	struct parsed_order parsed;
 	if (description == Py_None)
-		return stream_open(type, options);
+		return stream_open(type, options, progress);
 	PyObject *stream = NULL;
 	if (order_parse(description, &parsed) == 0) {
 		options->order = &parsed.order;
-		stream = stream_open(type, options);
+		stream = stream_open(type, options, progress);
 	}
 	order_parsed_free(&parsed);
 	return stream;
@@ -123,12 +126,13 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 	options.epoch = epoch;
 	options.batch = batch;
 	options.epoch_end = epoch_end;
-	return stream_open_in_order(type, &options, order);
+	return stream_open_in_order(type, &options, order, progress);
 }
 
 static void stream_dealloc(PyObject *self)
 {
 	feed_close(((struct stream *)self)->feed);
+	Py_XDECREF(((struct stream *)self)->progress);
 	object_free(self);
 }
 
@@ -141,6 +145,17 @@ static int enter(struct stream *stream)
 	}
 	stream->busy = 1;
 	return 0;
+}
+
+/* Says why there is no batch yet, if there is something to say. */
+static int tell_wait(struct stream *stream)
+{
+	const char *text = stream->progress ? feed_wait_text(stream->feed) : "";
+	if (*text == '\0')
+		return 0;
+	PyObject *result = PyObject_CallMethod(stream->progress, "waiting", "N", text_of(text));
+	Py_XDECREF(result);
+	return result ? 0 : -1;
 }
 
 /*
@@ -162,7 +177,7 @@ static PyObject *stream_next(PyObject *self, PyObject *argument)
 		Py_END_ALLOW_THREADS if (timeout_ms >= 0) timeout_ms -= slice_ms;
 		if (r != -ETIMEDOUT || timeout_ms == 0)
 			break;
-		if (PyErr_CheckSignals() < 0) {
+		if (PyErr_CheckSignals() < 0 || tell_wait(stream) < 0) {
 			stream->busy = 0;
 			return NULL;
 		}

@@ -245,6 +245,17 @@ static int open_packimg(struct remote_dataset *dataset, struct packimg_error *er
 	return r;
 }
 
+uint64_t dataset_sample_bytes(const struct remote_dataset *dataset, uint64_t sample)
+{
+	struct sample_part parts[SAMPLE_PARTS_MAX];
+	unsigned count = dataset_parts(dataset, sample, 0, parts);
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < count; i++)
+		bytes += parts[i].range.size;
+	return bytes;
+}
+
 static int find_present(struct remote_dataset *dataset, struct packimg_error *error)
 {
 	dataset->samples = packimg_count(dataset->packimg);

@@ -103,6 +103,8 @@ struct file_bytes {
 	uint32_t file;
 	struct store_range range;
 };
+/* Adds up the bytes of a sample. */
+uint64_t dataset_sample_bytes(const struct remote_dataset *dataset, uint64_t sample);
 /* Compares the sample's bytes with its checksums: in the copy, if it has them, else in the file. */
 bool dataset_sample_good(const struct remote_dataset *dataset, uint64_t sample,
 			 const struct file_bytes *copy);

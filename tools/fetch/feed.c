@@ -172,6 +172,29 @@ uint64_t feed_needed(const struct fetch_feed *feed)
 	return feed->done + NEEDED_BATCHES * units;
 }
 
+bool feed_first_batch(const struct fetch_feed *feed, uint64_t *ret_done, uint64_t *ret_total)
+{
+	const struct remote_dataset *dataset = feed->dataset;
+	uint64_t units = atomic_load(&feed->page->batch_units);
+	uint64_t known = feed->cursor < units ? feed->cursor : units, done = 0;
+
+	if (units > FILLING_AHEAD || feed->done)
+		return false;
+	uint64_t total = (units - known) * (dataset->bytes / dataset->samples);
+	for (uint64_t unit = 0; unit < known; unit++) {
+		uint64_t sample = feed->window[unit];
+
+		if (!sample)
+			continue;
+		uint64_t bytes = dataset_sample_bytes(dataset, sample - 1);
+		total += bytes;
+		done += dataset->states[sample - 1] == SAMPLE_PRESENT ? bytes : 0;
+	}
+	*ret_done = done;
+	*ret_total = total;
+	return true;
+}
+
 bool feed_is_next(const struct fetch_feed *feed, uint64_t sample, uint64_t limit)
 {
 	uint64_t end = feed->cursor < limit ? feed->cursor : limit;

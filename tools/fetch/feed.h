@@ -45,6 +45,11 @@ int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample);
  * batch that is due, and of the next one.
  */
 uint64_t feed_needed(const struct fetch_feed *feed);
+/*
+ * Whether the first batch since the worker has opened the feed is not made yet; then how many bytes
+ * of its samples are there, of how many. Samples that are not requested yet count as average ones.
+ */
+bool feed_first_batch(const struct fetch_feed *feed, uint64_t *ret_done, uint64_t *ret_total);
 /* Whether the sample is that of a unit that is not over, below limit. */
 bool feed_is_next(const struct fetch_feed *feed, uint64_t sample, uint64_t limit);
 /*

@@ -20,6 +20,7 @@ enum {
 	LOOK_MS = 50,   /* between two looks at the pages, at most */
 	SYNC_MS = 5000, /* between two syncs of a dataset */
 	PROGRESS_MS = 1000,
+	PROGRESS_MAX = 100,    /* messages that a client which does not read them has room for */
 	REQUEST_MAX = 1 << 16, /* bytes of a request */
 };
 
@@ -30,6 +31,8 @@ struct client {
 	struct remote_dataset *dataset; /* NULL before FetchOpen */
 	struct fetch_feed *feed;        /* NULL without one */
 	bool told;                      /* of the dataset's failure */
+	int64_t progress_ms;            /* when it was told last how far its first batch is */
+	unsigned progress_count;
 	bool gone;
 };
 
@@ -229,6 +232,7 @@ static int make_feed(struct server *server, struct client *client, int map_fd, i
 				    shown);
 	if (r)
 		return packimg_fail(error, r, "%.200s: map and page: %s", shown, strerror(-r));
+	client->progress_ms = clock_ms();
 	client->feed->next = server->fetcher->feeds;
 	server->fetcher->feeds = client->feed;
 	/* not before: an earlier fetcher's map says what is there */
@@ -473,6 +477,29 @@ static void drop_clients(struct server *server)
 	}
 }
 
+/* Tells clients how far their first batches are. */
+static void tell_progress(struct server *server)
+{
+	const int64_t now_ms = clock_ms();
+
+	for (struct client *client = server->clients; client; client = client->next) {
+		Loaderd__FetchProgress progress = LOADERD__FETCH_PROGRESS__INIT;
+		Loaderd__FetchReply reply = LOADERD__FETCH_REPLY__INIT;
+
+		if (!client->feed || client->gone || client->progress_count == PROGRESS_MAX ||
+		    now_ms - client->progress_ms < PROGRESS_MS ||
+		    !feed_first_batch(client->feed, &progress.done, &progress.total))
+			continue;
+		client->progress_ms = now_ms;
+		client->progress_count++;
+		progress.rate = server->fetcher->rate;
+		progress.latency_ms = store_counters(server->fetcher->store).latency_ms;
+		reply.kind_case = LOADERD__FETCH_REPLY__KIND_PROGRESS;
+		reply.progress = &progress;
+		send_reply(client, &reply, NULL, 0);
+	}
+}
+
 /* Closes datasets that nobody uses, once their requests have ended. */
 static void close_datasets(struct server *server)
 {
@@ -563,6 +590,7 @@ int server_run(struct server *server, unsigned idle_s, bool (*stopped)(void))
 			break;
 		r = poll_once(server);
 		schedule_run(server->fetcher);
+		tell_progress(server);
 		drop_clients(server);
 		sync_datasets(server);
 		close_datasets(server);

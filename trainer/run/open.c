@@ -100,14 +100,23 @@ static int open_check_precision(struct run *run)
 	return 0;
 }
 
+/* data.say */
+static void say_line(void *context, const char *line)
+{
+	progress_line(context, "%s", line);
+}
+
 static int open_data(struct run *run)
 {
 	struct run_context *ctx = &run->ctx;
 	const struct run_options *options = &ctx->options;
 	unsigned threads = data_daemon_threads(&ctx->recipe->data, ctx->comm,
 					       device_info(ctx->device)->threads > 0);
-	return data_open(&run->data, ctx->recipe, ctx->comm, options->socket, threads,
-			 options->evaluate ? &run->evaluation.weights : NULL, ctx->error);
+	int r = data_open(&run->data, ctx->recipe, ctx->comm, options->socket, threads,
+			  options->evaluate ? &run->evaluation.weights : NULL, ctx->error);
+	run->data.say = say_line;
+	run->data.say_context = &run->ctx.progress;
+	return r;
 }
 
 /* Checks that all ranks use the same datasets; otherwise they would skip and repeat samples. */

@@ -1,8 +1,12 @@
-from typing import Any, Callable, Optional, Sequence, TypedDict
+from typing import Any, Optional, Protocol, Sequence, TypedDict
 
 version: str
 
 class Error(Exception): ...
+
+class Progress(Protocol):
+    def __call__(self, done: int, total: int, fetching: bool, /) -> None: ...
+    def waiting(self, text: str, /) -> None: ...
 
 class Array:
     @property
@@ -77,7 +81,7 @@ class Stream:
         wanted: bool,
         values: tuple[str, ...],
         order: Optional[tuple[Any, ...]],
-        progress: Optional[Callable[[int, int, bool], None]],
+        progress: Optional[Progress],
     ) -> None: ...
     def want(self, epoch: int, samples: Sequence[int], /) -> None: ...
     def forget(self) -> None: ...

@@ -71,7 +71,13 @@ class _Progress:
         elif total:
             _logger.warning("Opening %s: %s of %s MB of its index are there.", self._paths[0], _megabytes(done), _megabytes(total))
         else:
-            _logger.warning("Opening %s: %s MB of its index are there.", self._paths[0], _megabytes(done))
+            _logger.warning("Opening %s: its header is not there yet.", self._paths[0])
+
+
+    @staticmethod
+    def waiting(text: str) -> None:
+        """Explains why the first batch is not there."""
+        _logger.warning("%s", text)
 
 
 class Source:

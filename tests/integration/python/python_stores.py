@@ -3,6 +3,7 @@ loaderd-fetch ($LOADERD_FETCH) and a store of the test's own."""
 
 import contextlib
 import json
+import logging
 import os
 import pathlib
 import random
@@ -121,6 +122,27 @@ class Stores(StoreCase):
                 self.store.fail(reset, times=20)
 
         self.assertEqual(self.hash_of(self.open(ADDRESS), fail), self.expected)
+
+    def test_a_slow_first_batch_is_explained(self):
+        said = threading.Event()
+
+        class Listener(logging.Handler):
+            def emit(self, record):
+                if re.fullmatch(rf"{ADDRESS}: waiting for the first batch: 0\.0 of 1\.2 MB at [0-9.]+ MB/s, [0-9]+ ms a request\.", record.getMessage()):
+                    said.set()
+
+        def hold(handler):
+            first, last = map(int, handler.headers["Range"].removeprefix("bytes=").split("-"))
+            if last - first > 60000:  # a sample
+                said.wait(60)
+            return False
+
+        listener = Listener()
+        logging.getLogger("loaderd").addHandler(listener)
+        self.addCleanup(logging.getLogger("loaderd").removeHandler, listener)
+        self.store.fail(hold, times=1 << 30)
+        self.assertEqual(self.hash_of(self.open(ADDRESS)), self.expected)
+        self.assertTrue(said.is_set())
 
     @unittest.skipUnless("LOADERCTL" in os.environ, "loaderctl was not built")
     def test_requests_that_hang_are_sent_twice(self):

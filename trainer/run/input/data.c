@@ -16,6 +16,8 @@ enum {
 	POLL_MS = 200,
 	PATIENCE_S = 300,
 	OPEN_AGAIN_MS = 100,
+	OPENING_FIRST_S = 2, /* before a line on a dataset that is opened */
+	OPENING_NEXT_S = 10, /* between two */
 };
 
 #define data_fail(error, code, ...) sentence_fail(error, DATA_ERROR_MAX, code, __VA_ARGS__)
@@ -569,6 +571,33 @@ static bool data_lost_daemon(const struct data *data, int r, const char *error)
 		(r == -ENOENT && strncmp(error, "No daemon", strlen("No daemon")) == 0));
 }
 
+/* Of a dataset in a store: how far it is opened. */
+struct data_opening {
+	const struct data *data;
+	const char *dataset;
+	double tell_s; /* when a line is due */
+};
+
+/* feed_options.fetching */
+static int data_tell_opening(void *user, uint64_t done, uint64_t total)
+{
+	struct data_opening *opening = user;
+	char line[DATA_ERROR_MAX];
+	double now_s = clock_s(CLOCK_MONOTONIC);
+	if (!opening->data->say || now_s < opening->tell_s)
+		return 0;
+	opening->tell_s = now_s + OPENING_NEXT_S;
+	if (total == 0)
+		sentence_write(line, sizeof(line), "opening %s: its header is not there yet",
+			       opening->dataset);
+	else
+		sentence_write(line, sizeof(line),
+			       "opening %s: %.1f of %.1f MB of its index are there",
+			       opening->dataset, (double)done / 1e6, (double)total / 1e6);
+	opening->data->say(opening->data->say_context, line);
+	return 0;
+}
+
 /* Opens a feed. Waits if the daemon restarts, because evaluations open feeds during a run. */
 static int data_open_with_retries(const struct data *data, const struct feed_options *options,
 				  struct feed **ret_feed, char *error)
@@ -660,6 +689,11 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	options.field_count = data_defers(data, part);
 	options.values = &target;
 	options.value_count = *target ? 1 : 0;
+	struct data_opening opening = {data,
+				       evaluates ? recipe->val : data->order->datasets[0].path,
+				       clock_s(CLOCK_MONOTONIC) + OPENING_FIRST_S};
+	options.fetching = data_tell_opening;
+	options.progress_user = &opening;
 	int r = data_open_with_retries(data, &options, ret_feed, error);
 	if (r == 0)
 		r = data_check_views(*ret_feed, error);
@@ -686,6 +720,9 @@ int data_next(const struct data *data, struct feed *feed, const volatile int *st
 		now = clock_s(CLOCK_MONOTONIC);
 		if (r == -ETIMEDOUT && *stop)
 			r = -EINTR;
+		const char *text = r == -ETIMEDOUT && data->say ? feed_wait_text(feed) : "";
+		if (*text)
+			data->say(data->say_context, text);
 	} while (r == -ETIMEDOUT && now - start < (double)patience);
 	*wait_seconds += now - start;
 	if (r == -ETIMEDOUT)

@@ -18,6 +18,9 @@ enum { DATA_ERROR_MAX = FEED_ERROR_MAX, DATA_SOCKET_MAX = 256 };
 struct data {
 	const struct recipe *recipe;
 	struct comm *comm;
+	/* shows a line about a wait; set by the owner, NULL: nobody is told */
+	void (*say)(void *context, const char *line);
+	void *say_context;
 	struct feed_daemon *daemon; /* private daemon started by this rank, or NULL */
 	char socket[DATA_SOCKET_MAX];
 	struct train_order *order;     /* of data.train; NULL without it */
