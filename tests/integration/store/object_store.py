@@ -5,6 +5,7 @@ Written from Amazon's API reference ("Signature Version 4", "GetObject", "Create
 
 import contextlib
 import email.utils
+import functools
 import hashlib
 import hmac
 import http.server
@@ -115,6 +116,7 @@ class Store:
         return None
 
 
+@functools.lru_cache(maxsize=16)
 def etag(data):
     return '"' + hashlib.md5(data).hexdigest() + '"'
 
