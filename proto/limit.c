@@ -68,7 +68,16 @@ static enum limit slower_side(const struct limit_times *times, uint64_t elapsed_
 			       : LIMIT_NONE;
 	if (times->stall_daemon > CLEARLY * times->stall_client)
 		return LIMIT_CONSUMER;
-	return times->stall_client <= CLEARLY * times->stall_daemon ? LIMIT_NONE : LIMIT_OTHER;
+	if (times->stall_client > CLEARLY * times->stall_daemon)
+		return LIMIT_OTHER;
+	/*
+	 * A feed that waits for samples from a store has begun all its slots, and waits for one,
+	 * too: what both sides wait for are the samples.
+	 */
+	uint64_t wait = times->stage[STAGE_WAIT];
+	return wait >= times->stall_daemon / CLEARLY && wait > stages_work(times->stage)
+		       ? LIMIT_OTHER
+		       : LIMIT_NONE;
 }
 
 enum limit limit_judge(const struct limit_times *times, uint64_t elapsed_ns, unsigned cpus)

@@ -12,6 +12,7 @@
 #include "bench/measure/client.h"
 #include "bench/measure/sampler.h"
 #include "format/base/system/clock.h"
+#include "format/base/text/text.h"
 
 enum {
 	POLL_NS = 2000000,
@@ -86,6 +87,7 @@ struct run {
 	unsigned started;
 	struct connection connection;
 	struct snapshot before, after;
+	struct fetch_sample fetch_before, fetch_after;
 	char *error;
 };
 
@@ -177,10 +179,14 @@ static int run_window(struct run *run)
 	r = run_sample(run, &run->before);
 	if (r)
 		return r;
+	if (text_is_address(run->point->dataset))
+		fetch_sample_take(&run->fetch_before);
 	sleep_until(run, stop);
 	r = run_sample(run, &run->after);
 	if (r)
 		return r;
+	if (text_is_address(run->point->dataset))
+		fetch_sample_take(&run->fetch_after);
 	r = run_await(run, CLIENT_DONE, settings->window_s + START_TIMEOUT_S);
 	if (r)
 		return r;
@@ -327,6 +333,7 @@ static int run_shared(struct run *run, struct measurement *measurement)
 	if (!r) {
 		measure_clients(run, measurement);
 		measure_daemon(run, measurement);
+		measurement->fetch = fetch_rates_between(&run->fetch_before, &run->fetch_after);
 	}
 	shared_state_free(run->shared, run->point->clients);
 	return r;

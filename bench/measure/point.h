@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#include "bench/measure/fetching.h"
 #include "proto/client/feed.h"
 #include "proto/limit.h"
 
@@ -93,6 +94,7 @@ struct measurement {
 	unsigned threads;          /* of the daemon */
 	char isa[16];              /* instruction set of the kernels in use */
 	double memcpy_bytes_per_s; /* 0 if not measured */
+	struct fetch_rates fetch;  /* of datasets in stores */
 };
 
 /* Returns 0, or a negative errno with a message in error (FEED_ERROR_MAX bytes). */

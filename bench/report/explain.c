@@ -15,6 +15,11 @@ static const double gain_min = 1.03;
 /* smallest fraction of the threads' time lost to other programs that is mentioned */
 static const double queued_min = 0.1;
 
+/* fraction of a CPU from which the fetcher's one thread is the limit */
+static const double fetcher_busy_min = 0.9;
+/* smaller requests than this are many for their bytes */
+static const double request_bytes_small = 0x1p18;
+
 /* CPU time per image of the stages whose limit is in first..last. */
 static double limits_us(const struct measurement *m, enum limit first, enum limit last)
 {
@@ -295,6 +300,26 @@ static void consumer(const struct explanation *e, const char *rate, FILE *out)
 		point_cores(), text_plural(point_cores()));
 }
 
+/* Fraction of the time for which feeds waited for samples from a store: no thread does. */
+static double sample_wait(const struct explanation *e)
+{
+	return fmin(1, e->measured.waiting * e->measured.threads / e->point.clients);
+}
+
+static void network(const struct explanation *e, const char *rate, FILE *out)
+{
+	const struct measurement *m = &e->measured;
+	const struct fetch_rates *f = &m->fetch;
+
+	fprintf(out,
+		"%s is the limit: %s images/s; samples from the store were waited for during "
+		"%.0f %% of the time.\n",
+		f->cpu > fetcher_busy_min ? "Fetching, with all of a CPU," : "The network", rate,
+		100 * sample_wait(e));
+	fprintf(out, "It delivers %s/s. The daemon's threads could make %s images/s from a file.\n",
+		text_bytes(TEXT, (uint64_t)f->bytes_per_s), rounded(TEXT, e->alone_images_per_s));
+}
+
 static void storage(const struct explanation *e, const char *rate, FILE *out)
 {
 	const struct measurement *m = &e->measured;
@@ -344,7 +369,10 @@ static void verdict(const struct explanation *e, FILE *out)
 		consumer(e, rate, out);
 		break;
 	case LIMIT_STORAGE:
-		storage(e, rate, out);
+		if (m->fetch.requests)
+			network(e, rate, out);
+		else
+			storage(e, rate, out);
 		break;
 	case LIMIT_CPUS:
 		fprintf(out,
@@ -372,10 +400,41 @@ static void stage_table(const struct explanation *e, FILE *out)
 	for (enum stage i = 0; i < STAGE_WORK_COUNT; i++)
 		fprintf(out, "  %-8s %9.1f us %5.1f %%\n", stages[i].name, m->stage_us[i],
 			100 * m->stage_us[i] / all);
-	fprintf(out,
-		"Of their time, the threads worked for %.0f %%, waited for storage for %.0f %% and "
-		"for a CPU for %.0f %%, and were idle for %.0f %%.\n",
-		100 * m->busy, 100 * m->waiting, 100 * m->queued, 100 * m->idle);
+	if (m->fetch.known)
+		fprintf(out,
+			"Of their time, the threads worked for %.0f %%, waited for a CPU for %.0f "
+			"%%, and were idle for %.0f %%; samples were waited for during %.0f %%.\n",
+			100 * m->busy, 100 * m->queued, 100 * m->idle, 100 * sample_wait(e));
+	else
+		fprintf(out,
+			"Of their time, the threads worked for %.0f %%, waited for storage for "
+			"%.0f %% and for a CPU for %.0f %%, and were idle for %.0f %%.\n",
+			100 * m->busy, 100 * m->waiting, 100 * m->queued, 100 * m->idle);
+}
+
+/* Prints what the fetcher did, and what would make it faster. */
+static void fetch_table(const struct explanation *e, FILE *out)
+{
+	const struct fetch_rates *f = &e->measured.fetch;
+
+	if (!f->known)
+		return;
+	fprintf(out, "\nFetching from the store\n");
+	fprintf(out, "  %-10s %9s/s by %s requests of %s each\n", "rate",
+		text_bytes(TEXT, (uint64_t)f->bytes_per_s), rounded(TEXT, (double)f->requests),
+		text_bytes(TEXT, (uint64_t)f->request_bytes));
+	fprintf(out, "  %-10s %9.1f ms from a request to its first byte, %.0f under way\n",
+		"latency", f->latency_ms, f->under_way);
+	fprintf(out, "  %-10s %9.1f %%, and %.1f %% sent twice\n", "repeated", 100 * f->repeated,
+		100 * f->hedged);
+	fprintf(out, "  %-10s %9.1f %% of a CPU in loaderd-fetch\n", "CPU time", 100 * f->cpu);
+	fprintf(out, "  %-10s %9.1f %% of the samples need not be fetched\n", "cached",
+		100 * f->cached);
+	if (e->measured.limit == LIMIT_STORAGE && f->requests &&
+	    f->request_bytes < request_bytes_small)
+		fprintf(out,
+			"Shuffled in blocks (order=\"blocks\", loaderbench --blocks), neighbours "
+			"come by one request.\n");
 }
 
 /*
@@ -484,11 +543,21 @@ void explanation_text(const struct explanation *e, FILE *out)
 	heading(e, out);
 	verdict(e, out);
 	stage_table(e, out);
+	fetch_table(e, out);
 	view_costs_text(&e->views, work_us(&e->measured), out);
 	changes(e, out);
 }
 
 /* ---- as JSON ---- */
+
+static json_t *fetch_json(const struct fetch_rates *f)
+{
+	return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "requests",
+			 (json_int_t)f->requests, "bytes_per_s", f->bytes_per_s, "request_bytes",
+			 f->request_bytes, "under_way", f->under_way, "latency_ms", f->latency_ms,
+			 "repeated", f->repeated, "hedged", f->hedged, "cpu", f->cpu, "cached",
+			 f->cached);
+}
 
 json_t *explanation_json(const struct explanation *e)
 {
@@ -513,6 +582,8 @@ json_t *explanation_json(const struct explanation *e)
 		(json_int_t)t->unindexed, "unindexable", (json_int_t)t->unindexable, "memory_bytes",
 		(json_int_t)e->memory_bytes, "changes", list);
 
+	if (e->measured.fetch.known)
+		json_object_set_new(object, "fetch", fetch_json(&e->measured.fetch));
 	if (e->views.count > 0)
 		json_object_set_new(object, "views", view_costs_json(&e->views));
 	if (!t->sampled)

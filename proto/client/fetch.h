@@ -73,3 +73,11 @@ void fetch_close(struct fetched *fetched);
  * for error texts. Returns a non-blocking fd or a negative errno.
  */
 int fetcher_connect(const char *url, int64_t deadline_ms, char *error);
+/*
+ * Sends a request that is not FetchOpen to the fetcher of this process's environment, and waits for
+ * the reply, which the caller frees. `program` is for error texts.
+ */
+struct Loaderd__FetchRequest;
+struct Loaderd__FetchReply;
+int fetcher_ask(const char *program, const struct Loaderd__FetchRequest *request,
+		struct Loaderd__FetchReply **ret_reply, char *error);

@@ -102,7 +102,7 @@ TABLE = {
     "tools/shapes": "format/packimg.h",
 
     "bench": "format/packimg.h bench/measure bench/report",
-    "bench/measure": "proto/limit.h proto/client",
+    "bench/measure": "proto/limit.h proto/fetch.pb-c.h proto/client",
     "bench/report": "format/packimg.h proto/client format/augment/pipeline.h format/augment/claim.h "
                     "tools/packimg/common/text.h tools/packimg/estimate bench/measure",
     "bench/device": "trainer/device/device.h trainer/model trainer/recipe",

@@ -1,5 +1,4 @@
 #include "tools/loaderctl/remote.h"
-#include "format/base/system/clock.h"
 #include "format/base/text/json_text.h"
 #include "format/base/text/printable.h"
 #include "proto/client/fetch.h"
@@ -7,59 +6,9 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-enum { ANSWER_MS = 30000 };
-
-/* Waits for a reply; the caller frees it. */
-static int receive(int fd, struct frame_reader *reader, int64_t deadline_ms,
-		   Loaderd__FetchReply **ret_reply)
-{
-	const uint8_t *bytes;
-	size_t size;
-	int r;
-
-	while ((r = frame_receive(reader, fd, &bytes, &size)) == 0) {
-		struct pollfd p = {.fd = fd, .events = POLLIN};
-		int left_ms = clock_left_ms(deadline_ms);
-
-		if (left_ms == 0)
-			return -ETIMEDOUT;
-		poll(&p, 1, left_ms);
-	}
-	if (r < 0)
-		return r;
-	*ret_reply = loaderd__fetch_reply__unpack(NULL, size, bytes);
-	return *ret_reply ? 0 : -EPROTO;
-}
-
-static int ask(const Loaderd__FetchRequest *request, Loaderd__FetchReply **ret_reply, char *error)
-{
-	int64_t deadline_ms = clock_ms() + ANSWER_MS;
-	size_t size = loaderd__fetch_request__get_packed_size(request);
-	uint8_t *bytes = malloc(size);
-	struct frame_reader reader;
-	int fd = bytes ? fetcher_connect("loaderctl", deadline_ms, error)
-		       : error_set(error, -ENOMEM, "Out of memory.");
-
-	if (fd < 0) {
-		free(bytes);
-		return fd;
-	}
-	loaderd__fetch_request__pack(request, bytes);
-	frame_reader_init(&reader);
-	int r = frame_send(fd, bytes, size, NULL, 0, ANSWER_MS);
-	free(bytes);
-	if (r == 0)
-		r = receive(fd, &reader, deadline_ms, ret_reply);
-	frame_reader_deinit(&reader);
-	close(fd);
-	return r < 0 ? error_set(error, r, "loaderd-fetch does not answer: %s.", strerror(-r)) : 0;
-}
 
 static void print_dataset(const Loaderd__FetchStatus__Dataset *dataset)
 {
@@ -151,7 +100,7 @@ int remote_status(bool json, char *error)
 
 	request.kind_case = LOADERD__FETCH_REQUEST__KIND_GET_STATUS;
 	request.get_status = &get;
-	int r = ask(&request, &reply, error);
+	int r = fetcher_ask("loaderctl", &request, &reply, error);
 	if (r < 0)
 		return r;
 	if (reply->kind_case != LOADERD__FETCH_REPLY__KIND_STATUS)
@@ -173,7 +122,7 @@ int remote_clear(const char *url, bool json, char *error)
 	clear.url = (char *)(url ? url : "");
 	request.kind_case = LOADERD__FETCH_REQUEST__KIND_CLEAR;
 	request.clear = &clear;
-	int r = ask(&request, &reply, error);
+	int r = fetcher_ask("loaderctl", &request, &reply, error);
 	if (r < 0)
 		return r;
 	const Loaderd__FetchCleared *cleared = reply->cleared;

@@ -144,6 +144,15 @@ class Stores(StoreCase):
         self.assertEqual(self.hash_of(self.open(ADDRESS)), self.expected)
         self.assertTrue(said.is_set())
 
+    @unittest.skipUnless("LOADERBENCH" in os.environ, "loaderbench was not built")
+    def test_the_network_is_named_as_the_limit(self):
+        self.store.delay_s = 0.1
+        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": SMALL_CACHE}):
+            shown = subprocess.run([os.environ["LOADERBENCH"], "--explain", "--batch", "16", "--seconds", "1", "--warmup", "0.1", ADDRESS], stdout=subprocess.PIPE, text=True, check=True).stdout
+        self.assertIn("The network is the limit: ", shown)
+        self.assertRegex(shown, r"rate +[0-9.]+ [KM]iB/s by [0-9,]+ requests of [0-9.]+ KiB each\n  latency +[0-9.]+ ms from a request to its first byte")
+        self.assertIn("Shuffled in blocks", shown)
+
     @unittest.skipUnless("LOADERCTL" in os.environ, "loaderctl was not built")
     def test_requests_that_hang_are_sent_twice(self):
         calls, counts, hung = [], {}, set()

@@ -44,6 +44,13 @@ TEST(judgements)
 		{{.stall_client = 9 * S, .stage[STAGE_DECODE] = 4 * S, .stage[STAGE_WAIT] = 16 * S},
 		 LIMIT_STORAGE,
 		 LIMIT_STORAGE},
+		/* of a dataset in a store: both sides wait */
+		{{.stall_client = 10 * S,
+		  .stall_daemon = 10 * S,
+		  .stage[STAGE_DECODE] = S,
+		  .stage[STAGE_WAIT] = 9 * S},
+		 LIMIT_STORAGE,
+		 LIMIT_STORAGE},
 		/*
 		 * First a client that waits from the start, then one that makes the loader wait at
 		 * the start.
