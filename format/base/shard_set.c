@@ -12,12 +12,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SUFFIX ".pimg"
-#define NOTICE ".replaced"
+#define SUFFIX          ".pimg"
+#define NOTICE          ".replaced"
+#define SET_FILE_SUFFIX ".pimg.set"
 
 enum {
 	SUFFIX_SIZE = sizeof(SUFFIX) - 1,
 	NOTICE_SIZE = sizeof(NOTICE) - 1,
+	SET_FILE_SUFFIX_SIZE = sizeof(SET_FILE_SUFFIX) - 1,
 	NUMBERS_SIZE = sizeof("-00000-of-00000") - 1,
 };
 
@@ -86,6 +88,26 @@ int shard_set_base(const char *path, char ret_base[SHARD_SET_PATH_MAX])
 		return -EINVAL;
 	memcpy(ret_base, path, size - SUFFIX_SIZE);
 	ret_base[size - SUFFIX_SIZE] = '\0';
+	return 0;
+}
+
+int shard_set_file_path(const char *base, char ret_path[SHARD_SET_PATH_MAX])
+{
+	int n = snprintf(ret_path, SHARD_SET_PATH_MAX, "%s" SET_FILE_SUFFIX, base);
+	return n < 0 || n >= SHARD_SET_PATH_MAX ? -ENAMETOOLONG : 0;
+}
+
+int shard_set_file_base(const char *path, char ret_base[SHARD_SET_PATH_MAX])
+{
+	size_t size = strlen(path);
+
+	if (size >= SHARD_SET_PATH_MAX)
+		return -ENAMETOOLONG;
+	if (size <= SET_FILE_SUFFIX_SIZE || path[size - SET_FILE_SUFFIX_SIZE - 1] == '/' ||
+	    strcmp(path + size - SET_FILE_SUFFIX_SIZE, SET_FILE_SUFFIX) != 0)
+		return -EINVAL;
+	memcpy(ret_base, path, size - SET_FILE_SUFFIX_SIZE);
+	ret_base[size - SET_FILE_SUFFIX_SIZE] = '\0';
 	return 0;
 }
 

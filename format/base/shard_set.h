@@ -29,6 +29,10 @@ int shard_name_path(const char *base, uint32_t shard, uint32_t shard_count,
  * -ENAMETOOLONG.
  */
 int shard_set_base(const char *path, char ret_base[SHARD_SET_PATH_MAX]);
+/* Builds the path of the set file of a set; -ENAMETOOLONG. */
+int shard_set_file_path(const char *base, char ret_path[SHARD_SET_PATH_MAX]);
+/* Removes ".pimg.set" from the path of a set file; -EINVAL if it is not one's, -ENAMETOOLONG. */
+int shard_set_file_base(const char *path, char ret_base[SHARD_SET_PATH_MAX]);
 /* Builds the path of the commit record of a dataset; -ENAMETOOLONG. */
 int shard_set_commit_record_path(const char *base, char ret_path[SHARD_SET_PATH_MAX]);
 /*
