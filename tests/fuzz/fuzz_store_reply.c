@@ -60,7 +60,8 @@ static void check(const struct reply *reply, const struct reply_fields *fields)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const char *text = (const char *)data;
-	struct store_object object = {.size = STORE_SIZE_UNKNOWN, .address.s3 = true};
+	struct store_object object = {.size = STORE_SIZE_UNKNOWN,
+				      .address = {.s3 = true, .shown = (char[]){"s3://b/k"}}};
 	struct packimg_error error;
 	struct reply_fields fields;
 	struct reply reply = {0};

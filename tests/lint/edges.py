@@ -88,9 +88,9 @@ TABLE = {
     "trainer/device/cuda/kernels/common": "trainer/device/cuda trainer/device/cuda/kernels",
 
     # S3 and HTTP
-    "tools/store": "format/error.h",
+    "tools/store": "format/error.h format/layout.h format/packimg.h format/set_file.h",
     "tools/fetch": "format/header.h format/packimg.h format/error.h proto tools/store",
-    "tools/packimg/common": "format/error.h format/header.h format/packimg.h tools/store",
+    "tools/packimg/common": "format/error.h format/header.h format/packimg.h format/set_file.h tools/store",
     "tools/packimg/image": "format/packimg.h format/augment/resize.h tools/packimg/common",
     "tools/packimg/source": "format/foreign_format.h format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
     "tools/packimg/convert": "format/foreign_format.h tools/packimg/common tools/packimg/image tools/packimg/source",

@@ -13,25 +13,37 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define SECTION_GAP ((uint64_t)1 << 18)
-#define READ_BYTES  ((uint64_t)1 << 20)
 
+enum { VERSION_NAME = 32 };
 enum { MAP_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 /* Names of a query's values that change with each signing. */
 static const char *const signatures[] = {"X-Amz-Signature=", "Signature=", "sig="};
 
+/* A set has the address of its set file, whichever shard is named. */
+static const char *key_address(const char *url, char path[SHARD_SET_PATH_MAX])
+{
+	struct shard_name name;
+
+	return shard_name_parse(url, &name) == 0 && shard_set_file_path(name.base, path) == 0 ? path
+											      : url;
+}
+
 char *dataset_key(const char *url)
 {
 	const char *query = strchr(url, '?'), *endpoint = getenv("AWS_ENDPOINT_URL_S3");
 	size_t length = strlen(url);
-	char *key;
+	char path[SHARD_SET_PATH_MAX], *key;
 
 	for (size_t i = 0; query && i < sizeof(signatures) / sizeof(signatures[0]); i++)
 		if (strstr(query, signatures[i]))
 			length = (size_t)(query - url);
 	if (!endpoint || !*endpoint)
 		endpoint = getenv("AWS_ENDPOINT_URL");
+	if (!query) {
+		url = key_address(url, path);
+		length = strlen(url);
+	}
 	if (asprintf(&key, "%.*s\n%s", (int)length, url, endpoint ? endpoint : "") < 0)
 		return NULL;
 	return key;
@@ -40,59 +52,62 @@ char *dataset_key(const char *url)
 /* Opening, in steps. */
 struct opening {
 	struct remote_dataset *dataset;
-	struct pimg_header *headers; /* [file_count] */
 	const struct dataset_progress *progress;
-	uint64_t total, done; /* bytes of sections to fetch; of files before this one */
-	bool stopped;
 };
 
-/* The address of each file, from that of the set: shard 0 identifies it. */
-static int init_objects(struct remote_dataset *dataset, const char *url,
-			struct packimg_error *error)
+static bool on_waiting(void *context)
 {
-	char path[SHARD_SET_PATH_MAX];
-	struct shard_name name;
-	bool set = shard_name_parse(url, &name) == 0;
-	int r = 0;
+	const struct dataset_progress *progress = context;
 
-	dataset->file_count = set ? name.shard_count : 1;
-	dataset->objects = calloc(dataset->file_count, sizeof(*dataset->objects));
-	if (!dataset->objects)
-		return packimg_fail(error, -ENOMEM, "out of memory");
-	for (uint32_t i = 0; !r && i < dataset->file_count; i++) {
-		if (set)
-			r = shard_name_path(name.base, i, name.shard_count, path);
-		r = r ? packimg_fail(error, r, "%.200s is too long", url)
-		      : store_object_init(&dataset->objects[i], set ? path : url, error);
-		if (!r && i == 0)
-			dataset->key = dataset_key(set ? path : url);
-	}
-	if (!r && !dataset->key)
-		r = packimg_fail(error, -ENOMEM, "out of memory");
-	return r;
+	return progress->on_bytes(progress->context, 0, 0);
 }
 
-static int read_headers(struct opening *opening, struct packimg_error *error)
+static int read_headers(struct opening *opening, const char *url, struct packimg_error *error)
 {
+	const struct store_set_waiting waiting = {on_waiting, (void *)opening->progress};
 	struct remote_dataset *dataset = opening->dataset;
-	size_t size;
-	int r = 0;
+	int r = store_set_open(dataset->store, url, false, &waiting, &dataset->set, error);
+
+	if (r)
+		return r;
+	dataset->file_count = dataset->set.count;
+	dataset->objects = dataset->set.objects;
+	for (uint32_t i = 0; i < dataset->file_count; i++)
+		dataset->bytes += dataset->objects[i].size;
+	dataset->key = dataset_key(url);
+	return dataset->key ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
+}
+
+/*
+ * A shard is known by its header, which has the checksums of its sections, and these those of its
+ * samples: with a set file no ETag is known yet.
+ */
+static void name_version(const struct store_set *set, uint32_t file, char name[VERSION_NAME])
+{
+	snprintf(name, VERSION_NAME, "header-%016" PRIx64,
+		 XXH3_64bits(&set->headers[file], sizeof(set->headers[file])));
+}
+
+static int open_entry(struct remote_dataset *dataset, const struct cache *cache,
+		      struct packimg_error *error)
+{
+	const bool is_set = dataset->set.set_file || dataset->file_count > 1;
+	struct cache_version *versions = calloc(dataset->file_count, sizeof(*versions));
+	char(*names)[VERSION_NAME] = calloc(dataset->file_count, sizeof(*names));
+	int r = versions && names ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
 
 	for (uint32_t i = 0; !r && i < dataset->file_count; i++) {
-		r = store_read_first(dataset->store, &dataset->objects[i], &opening->headers[i],
-				     sizeof(opening->headers[i]), &size, error);
-		if (!r && dataset->objects[i].size > INT64_MAX / 2)
-			r = packimg_fail(error, -EFBIG, "%.200s: %" PRIu64 " bytes are too many",
-					 dataset->objects[i].address.shown,
-					 dataset->objects[i].size);
-		if (!r)
-			dataset->bytes += dataset->objects[i].size;
-		if (!r && dataset->bytes > INT64_MAX)
-			r = packimg_fail(error, -EFBIG, "%.200s: the set has too many bytes",
-					 dataset->objects[i].address.shown);
-		if (!r && !opening->progress->on_bytes(opening->progress->context, 0, 0))
-			r = packimg_fail(error, -EINTR, "the client has gone");
+		const struct store_object *object = &dataset->objects[i];
+
+		name_version(&dataset->set, i, names[i]);
+		versions[i] = (struct cache_version){object->size, is_set ? names[i] : object->etag,
+						     is_set ? "" : object->modified};
 	}
+	if (!r)
+		r = cache_open(cache, dataset->key, dataset->objects[0].address.shown, versions,
+			       dataset->file_count, &dataset->entry, error);
+	free(versions);
+	free(names);
 	return r;
 }
 
@@ -100,30 +115,20 @@ static int open_cache(struct opening *opening, const struct cache *cache,
 		      struct packimg_error *error)
 {
 	struct remote_dataset *dataset = opening->dataset;
-	struct cache_version *versions = calloc(dataset->file_count, sizeof(*versions));
-	const char *shown = dataset->objects[0].address.shown;
+	struct pimg_header *headers = dataset->set.headers;
+	int r = open_entry(dataset, cache, error);
 
-	if (!versions)
-		return packimg_fail(error, -ENOMEM, "out of memory");
-	for (uint32_t i = 0; i < dataset->file_count; i++)
-		versions[i] =
-			(struct cache_version){dataset->objects[i].size, dataset->objects[i].etag,
-					       dataset->objects[i].modified};
-	int r = cache_open(cache, dataset->key, shown, versions, dataset->file_count,
-			   &dataset->entry, error);
-	free(versions);
 	/* header_read() checks the copy that is in the file */
 	for (uint32_t i = 0; !r && i < dataset->file_count; i++) {
 		uint64_t size = dataset->objects[i].size;
-		size_t known =
-			size < sizeof(struct pimg_header) ? size : sizeof(struct pimg_header);
+		size_t known = size < sizeof(*headers) ? size : sizeof(*headers);
 
-		r = io_write_at(dataset->entry.fds[i], &opening->headers[i], known, 0);
+		r = io_write_at(dataset->entry.fds[i], &headers[i], known, 0);
 		if (r)
 			return packimg_fail(error, r, "%s: %s", dataset->entry.folder,
 					    strerror(-r));
 		r = header_read(dataset->entry.fds[i], dataset->objects[i].address.shown,
-				&opening->headers[i], error);
+				&headers[i], error);
 	}
 	return r;
 }
@@ -137,7 +142,7 @@ static int check_sections(const struct opening *opening, uint64_t limit,
 
 	for (uint32_t i = 0; i < dataset->file_count; i++)
 		for (int j = 0; j < PIMG_SECTIONS_MAX; j++)
-			bytes += opening->headers[i].sections[j].size;
+			bytes += dataset->set.headers[i].sections[j].size;
 	if (bytes <= limit)
 		return 0;
 	return packimg_fail(error, -EFBIG,
@@ -146,77 +151,19 @@ static int check_sections(const struct opening *opening, uint64_t limit,
 			    dataset->objects[0].address.shown, bytes, limit);
 }
 
-/*
- * Whether the cache has a section already. What is a hole has not been fetched. Reads it, since a
- * mapping would fault if the file becomes shorter meanwhile.
- */
-static bool section_good(int fd, const struct pimg_section *section)
+static bool on_section_bytes(void *context, uint64_t done, uint64_t total)
 {
-	off_t hole = section->size ? lseek(fd, (off_t)section->offset, SEEK_HOLE) : 0;
-	uint64_t at = 0;
+	const struct dataset_progress *progress = context;
 
-	if (section->size == 0)
-		return true;
-	if (hole < 0 || (uint64_t)hole < section->offset + section->size)
-		return false;
-	XXH3_state_t *state = XXH3_createState();
-	uint8_t *bytes = malloc(section->size < READ_BYTES ? section->size : READ_BYTES);
-	if (state && bytes)
-		XXH3_64bits_reset(state);
-	while (state && bytes && at < section->size) {
-		uint64_t left = section->size - at, size = left < READ_BYTES ? left : READ_BYTES;
-
-		if (io_read_at(fd, bytes, size, section->offset + at) != (int64_t)size)
-			break;
-		XXH3_64bits_update(state, bytes, size);
-		at += size;
-	}
-	bool good = at == section->size && XXH3_64bits_digest(state) == section->xxh3;
-	free(bytes);
-	XXH3_freeState(state);
-	return good;
+	return progress->on_bytes(progress->context, done, total);
 }
 
-static void on_section_bytes(void *context, uint64_t bytes)
-{
-	struct opening *opening = context;
-
-	if (!opening->progress->on_bytes(opening->progress->context, opening->done + bytes,
-					 opening->total))
-		opening->stopped = true;
-}
-
-/* Fetches the sections that the cache lacks; with `count_only`, adds up their bytes. */
-static int fetch_sections(struct opening *opening, bool count_only, struct packimg_error *error)
+static int fetch_sections(struct opening *opening, struct packimg_error *error)
 {
 	struct remote_dataset *dataset = opening->dataset;
-	int r = 0;
 
-	for (uint32_t i = 0; !r && i < dataset->file_count; i++) {
-		struct store_range ranges[PIMG_SECTIONS_MAX];
-		uint64_t count = 0, bytes = 0;
-
-		for (int j = 0; j < PIMG_SECTIONS_MAX; j++) {
-			const struct pimg_section *section = &opening->headers[i].sections[j];
-
-			if (!section_good(dataset->entry.fds[i], section))
-				ranges[count++] =
-					(struct store_range){section->offset, section->size};
-		}
-		count = store_ranges_merge(ranges, count, SECTION_GAP);
-		for (uint64_t j = 0; j < count; j++)
-			bytes += ranges[j].size;
-		if (count_only) {
-			opening->total += bytes;
-			continue;
-		}
-		r = store_copy(dataset->store, &dataset->objects[i], ranges, count,
-			       dataset->entry.fds[i], on_section_bytes, opening, error);
-		opening->done += bytes;
-		if (!r && opening->stopped)
-			r = packimg_fail(error, -EINTR, "the client has gone");
-	}
-	return r;
+	return store_set_fetch_sections(dataset->store, &dataset->set, dataset->entry.fds,
+					on_section_bytes, (void *)opening->progress, error);
 }
 
 static int open_packimg(struct remote_dataset *dataset, struct packimg_error *error)
@@ -301,26 +248,20 @@ int dataset_open(struct store *store, const struct cache *cache, const char *url
 	dataset->store = store;
 	dataset->entry.lock = -1;
 	dataset->url = strdup(url);
-	int r = dataset->url ? init_objects(dataset, url, error)
+	int r = dataset->url ? read_headers(&opening, url, error)
 			     : packimg_fail(error, -ENOMEM, "out of memory");
-	if (!r) {
-		opening.headers = calloc(dataset->file_count, sizeof(*opening.headers));
-		r = opening.headers ? read_headers(&opening, error)
-				    : packimg_fail(error, -ENOMEM, "out of memory");
-	}
 	if (!r)
 		r = open_cache(&opening, cache, error);
 	if (!r)
 		r = check_sections(&opening, cache->limit, error);
 	if (!r)
-		r = fetch_sections(&opening, true, error);
-	if (!r)
-		r = fetch_sections(&opening, false, error);
+		r = fetch_sections(&opening, error);
 	if (!r)
 		r = open_packimg(dataset, error);
 	if (!r)
 		r = find_present(dataset, error);
-	free(opening.headers);
+	free(dataset->set.headers);
+	dataset->set.headers = NULL;
 	if (dataset_disk_full(r))
 		dataset_say_full(dataset, cache, error);
 	if (r)
@@ -345,7 +286,7 @@ void dataset_close(struct remote_dataset *dataset)
 	pages_free(dataset->pages);
 	free(dataset->states);
 	free(dataset->extras);
-	free(dataset->objects);
+	store_set_deinit(&dataset->set);
 	free(dataset->key);
 	free(dataset->url);
 	free(dataset);

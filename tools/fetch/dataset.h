@@ -7,8 +7,7 @@
 #include "format/packimg.h"
 #include "tools/fetch/cache.h"
 #include "tools/fetch/pages.h"
-#include "tools/store/copy.h"
-#include "tools/store/store.h"
+#include "tools/store/set.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -36,8 +35,9 @@ struct remote_dataset {
 	char *url;                   /* as the client wrote it; of a set: of any shard */
 	char *key;                   /* of the cache, without a signature */
 	struct store *store;
+	struct store_set set;
 	uint32_t file_count;
-	struct store_object *objects; /* [file_count] */
+	struct store_object *objects; /* [file_count], of the set */
 	struct cache_entry entry;
 	struct packimg *packimg; /* of the cache's files */
 	uint64_t samples, bytes;
@@ -82,7 +82,10 @@ int dataset_open(struct store *store, const struct cache *cache, const char *url
 		 struct packimg_error *error);
 /* Syncs the cache. */
 void dataset_close(struct remote_dataset *dataset);
-/* The cache's key of an address; the caller frees it. NULL if out of memory. */
+/*
+ * The cache's key of an address, the same for all shards of a set and its set file; the caller
+ * frees it. NULL if out of memory.
+ */
 char *dataset_key(const char *url);
 
 /* A part of a sample's stored bytes in a file. */

@@ -127,12 +127,6 @@ static void keep_memory(void)
 	mallopt(M_TRIM_THRESHOLD, 64 << 20);
 }
 
-/* A store that sends the headers of one dataset slowly does not hold up feeds of others. */
-static void on_waiting(void *context)
-{
-	schedule_run(context);
-}
-
 /* How long a store that has answered before may stay away. */
 static int read_patience(unsigned *ret_ms, struct packimg_error *error)
 {
@@ -166,8 +160,7 @@ static int serve(const struct options *options, int listen_fd)
 {
 	struct packimg_error error = {{0}};
 	struct fetcher fetcher = {0};
-	struct store_options store_options = {
-		.hedge = true, .stopped = is_stopping, .waiting = on_waiting, .context = &fetcher};
+	struct store_options store_options = {.hedge = true, .stopped = is_stopping};
 	struct server *server = NULL;
 	int r = cache_init(&fetcher.cache, &error);
 

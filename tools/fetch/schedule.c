@@ -10,6 +10,7 @@
 
 enum {
 	CONNECTIONS_MIN = 4,
+	CONNECTIONS_OPENING = 32,
 	CONNECTIONS_BUSY = 8,       /* that are being received, beside those that wait */
 	CONNECTION_BYTES = 3 << 17, /* of memory: libcurl's buffer, and what TLS needs */
 	PROGRAM_BYTES = 24 << 20,   /* of memory, without requests */
@@ -149,6 +150,17 @@ void schedule_share_room(struct fetcher *fetcher, struct remote_dataset *dataset
 		dataset->room = dataset->bytes;
 	else
 		set_room(fetcher, dataset, disk + left);
+}
+
+void schedule_opening(struct fetcher *fetcher)
+{
+	unsigned wanted = CONNECTIONS_OPENING < fetcher->connections_max ? CONNECTIONS_OPENING
+									   : fetcher->connections_max;
+
+	if (fetcher->connections >= wanted)
+		return;
+	fetcher->connections = wanted;
+	store_set_connections(fetcher->store, wanted);
 }
 
 static void wake_feeds(struct fetcher *fetcher, const struct remote_dataset *dataset,

@@ -37,5 +37,7 @@ void schedule_init(struct fetcher *fetcher);
  * nobody has open, and leaves the others what they have been promised.
  */
 void schedule_share_room(struct fetcher *fetcher, struct remote_dataset *dataset);
+/* Allows as many requests at once as opening a dataset makes: their rate is not known yet. */
+void schedule_opening(struct fetcher *fetcher);
 /* Requests what is wanted; call it when a page has changed, and now and then. */
 void schedule_run(struct fetcher *fetcher);

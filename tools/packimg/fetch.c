@@ -1,4 +1,5 @@
 /* packimg fetch: copies a dataset from a store into files. */
+#include "format/base/shard_set.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
 #include "format/base/text/text.h"
@@ -38,22 +39,22 @@ static const struct options_row options[] = {
 /* Sets the path: the given one, or the object's name without a shard's number and a query. */
 static int name_output(struct fetch *fetch)
 {
-	size_t length = strcspn(fetch->address, "?"), first = length, shard = 0;
+	size_t length = strcspn(fetch->address, "?"), first = length;
+	char base[SHARD_SET_PATH_MAX];
 
-	if (fetch->output) {
-		fetch->path = strdup(fetch->output);
-		return fetch->path ? 0 : command_fail("out of memory");
-	}
 	while (first && fetch->address[first - 1] != '/')
 		first--;
-	if (remote_shards(fetch->address))
-		shard = strlen("-00000-of-00000.pimg");
-	if (asprintf(&fetch->path, "%.*s%s", (int)(length - first - shard), fetch->address + first,
-		     shard ? ".pimg" : "") < 0) {
-		fetch->path = NULL;
+	char *name = strndup(fetch->address + first, length - first);
+	if (fetch->output)
+		fetch->path = strdup(fetch->output);
+	else if (name && (shard_set_base(name, base) == 0 || shard_set_file_base(name, base) == 0))
+		fetch->path = asprintf(&fetch->path, "%s.pimg", base) < 0 ? NULL : fetch->path;
+	else
+		fetch->path = name ? strdup(name) : NULL;
+	free(name);
+	if (!fetch->path)
 		return command_fail("out of memory");
-	}
-	if (text_ends_with(fetch->path, ".pimg"))
+	if (fetch->output || text_ends_with(fetch->path, ".pimg"))
 		return 0;
 	return command_fail("the name of the object, \"%s\", does not end in .pimg; give the file "
 			    "to write with -o",
@@ -85,12 +86,13 @@ static int check_dataset(const struct fetch *fetch, struct packimg_error *error)
 
 static int fetch_dataset(struct fetch *fetch, struct packimg_error *error)
 {
-	int r = packimg_receiver_new(fetch->path, remote_shards(fetch->address), &fetch->receiver,
-				     error);
+	int r = remote_connect(fetch->address, false, fetch->quiet, &fetch->remote, error);
 
 	if (!r)
-		r = remote_receive(fetch->address, fetch->quiet, fetch->receiver, &fetch->dataset,
-				   &fetch->remote, error);
+		r = packimg_receiver_new(fetch->path, remote_shards(fetch->remote),
+					 &fetch->receiver, error);
+	if (!r)
+		r = remote_receive(fetch->remote, fetch->receiver, &fetch->dataset, error);
 	if (!r)
 		r = remote_fetch_all(fetch->remote, error);
 	if (!r)

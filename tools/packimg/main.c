@@ -22,6 +22,7 @@ static const struct {
 	{"extract", command_extract, "write images back to files"},
 	{"view", command_view, "show samples as pictures, on a page and on a contact sheet"},
 	{"fetch", command_fetch, "copy a dataset from a store (s3://, https://) into files"},
+	{"seal", command_seal, "write the set file, with which a set in a store opens fast"},
 	{"merge", command_merge, "merge several datasets into one"},
 	{"split", command_split, "split one dataset into several"},
 };

@@ -3,10 +3,12 @@
 #include "format/base/text/json_text.h"
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
+#include "format/base/text/text.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/parallel_map.h"
 #include "tools/packimg/common/progress.h"
 #include "tools/packimg/common/remote.h"
+#include "tools/packimg/common/seal.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/image/image.h"
 #include "tools/packimg/selection.h"
@@ -211,7 +213,8 @@ static int verify_dataset(struct verify *verify)
 {
 	struct packimg_error fault = {{0}};
 	const uint64_t total = packimg_count(verify->dataset);
-	bool sections_bad = packimg_check(verify->dataset, &fault) != 0;
+	bool sections_bad = packimg_check(verify->dataset, &fault) != 0 ||
+			    (!text_is_address(verify->path) && seal_compare(verify->path, &fault));
 
 	if (sections_bad && !verify->json)
 		printable_line(stdout, "%s", fault.text);

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Schemes of stores that have an S3 or HTTPS endpoint, and how to reach them. */
@@ -47,11 +48,17 @@ static int fail_scheme(const char *text, size_t length, struct packimg_error *er
 			    scheme);
 }
 
-/* Percent-encodes a key as SigV4 wants it: everything but unreserved characters and '/'. */
-static void encode_key(const char *key, char *to)
+/*
+ * Percent-encodes a key as SigV4 wants it: everything but unreserved characters and '/'. The caller
+ * frees it; NULL if out of memory.
+ */
+static char *encode_key(const char *key)
 {
 	static const char digits[] = "0123456789ABCDEF";
+	char *encoded = malloc(3 * strlen(key) + 1), *to = encoded;
 
+	if (!encoded)
+		return NULL;
 	for (; *key; key++) {
 		unsigned char byte = (unsigned char)*key;
 
@@ -63,7 +70,9 @@ static void encode_key(const char *key, char *to)
 		*to++ = digits[byte >> 4];
 		*to++ = digits[byte & 15];
 	}
-	*to = '\0';
+	*to++ = '\0';
+	to = realloc(encoded, (size_t)(to - encoded));
+	return to ? to : encoded;
 }
 
 static bool bucket_valid(const char *name, size_t length)
@@ -89,6 +98,7 @@ static bool has_dot_segment(const char *key)
 	return false;
 }
 
+/* Parsers leave path or shown NULL if memory is out. */
 static int parse_s3(const char *text, struct store_address *address, struct packimg_error *error)
 {
 	const char *bucket = text + strlen("s3://");
@@ -109,8 +119,8 @@ static int parse_s3(const char *text, struct store_address *address, struct pack
 				    text);
 	address->s3 = true;
 	memcpy(address->bucket, bucket, length);
-	encode_key(key, address->path);
-	snprintf(address->shown, sizeof(address->shown), "%s", text);
+	address->path = encode_key(key);
+	address->shown = strdup(text);
 	return 0;
 }
 
@@ -119,8 +129,10 @@ static int parse_http(const char *text, struct store_address *address, struct pa
 	const char *host = strstr(text, "://") + 3;
 	size_t host_length = strcspn(host, "/?#"), shown = strcspn(text, "?");
 
-	snprintf(address->shown, sizeof(address->shown), "%.*s%s", (int)shown, text,
-		 text[shown] ? "?..." : "");
+	if (asprintf(&address->shown, "%.*s%s", (int)shown, text, text[shown] ? "?..." : "") < 0) {
+		address->shown = NULL;
+		return 0;
+	}
 	if (host_length == 0)
 		return packimg_fail(error, -EINVAL, "%s has no host", address->shown);
 	if (memchr(host, '@', host_length))
@@ -133,7 +145,7 @@ static int parse_http(const char *text, struct store_address *address, struct pa
 				    "not see: write %%23",
 				    address->shown);
 	address->tls = strncasecmp(text, "https", 5) == 0;
-	snprintf(address->path, sizeof(address->path), "%s", text);
+	address->path = strdup(text);
 	return 0;
 }
 
@@ -166,7 +178,17 @@ int store_address_parse(const char *text, struct store_address *ret_address,
 	} else {
 		return fail_scheme(text, scheme, error);
 	}
-	if (!r)
+	if (!r && (!address.path || !address.shown))
+		r = packimg_fail(error, -ENOMEM, "out of memory");
+	if (r)
+		store_address_deinit(&address);
+	else
 		*ret_address = address;
 	return r;
+}
+
+void store_address_deinit(struct store_address *address)
+{
+	free(address->path);
+	free(address->shown);
 }

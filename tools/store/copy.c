@@ -4,18 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { POLL_MS = 100 };
+
 struct copy {
 	struct store *store;
-	struct store_object *object;
-	int fd;
-	unsigned parts; /* under way */
-	uint64_t bytes; /* written */
-	int status;     /* of the first part that has failed */
+	const struct store_source *sources;
+	uint32_t count, source; /* sources; the one that is being requested */
+	uint64_t range, done;   /* of that source; bytes of that range */
+	unsigned parts;         /* under way */
+	uint64_t bytes;         /* written */
+	int status;             /* of the first part that has failed */
 	struct packimg_error *error;
 };
 
 struct copy_part {
 	struct copy *copy;
+	int fd;
 	uint64_t at; /* offset of the next byte */
 };
 
@@ -49,7 +53,7 @@ uint64_t store_ranges_merge(struct store_range *ranges, uint64_t count, uint64_t
 static int take_bytes(void *context, const void *bytes, size_t size)
 {
 	struct copy_part *part = context;
-	int r = io_write_at(part->copy->fd, bytes, size, part->at);
+	int r = io_write_at(part->fd, bytes, size, part->at);
 
 	if (!r) {
 		part->at += size;
@@ -72,11 +76,12 @@ static void part_done(void *context, const struct store_result *result)
 	free(part);
 }
 
-static int copy_submit(struct copy *copy, uint64_t offset, uint64_t size)
+static int copy_submit(struct copy *copy, const struct store_source *source, uint64_t offset,
+		       uint64_t size)
 {
 	struct copy_part *part = malloc(sizeof(*part));
 	const struct store_request request = {
-		.object = copy->object,
+		.object = source->object,
 		.offset = offset,
 		.size = size,
 		.take = take_bytes,
@@ -85,7 +90,7 @@ static int copy_submit(struct copy *copy, uint64_t offset, uint64_t size)
 	};
 
 	if (part) {
-		*part = (struct copy_part){.copy = copy, .at = offset};
+		*part = (struct copy_part){.copy = copy, .fd = source->fd, .at = offset};
 		if (!store_submit(copy->store, &request)) {
 			copy->parts++;
 			return 0;
@@ -95,28 +100,46 @@ static int copy_submit(struct copy *copy, uint64_t offset, uint64_t size)
 	return packimg_fail(copy->error, -ENOMEM, "out of memory");
 }
 
-int store_copy(struct store *store, struct store_object *object, const struct store_range *ranges,
-	       uint64_t count, int fd, void (*on_bytes)(void *context, uint64_t bytes),
-	       void *context, struct packimg_error *error)
+/* Submits the next part. Returns false if there is none. */
+static bool copy_next(struct copy *copy)
 {
-	struct copy copy = {.store = store, .object = object, .fd = fd, .error = error};
-	uint64_t range = 0, done = 0; /* of ranges[range] */
+	while (copy->source < copy->count) {
+		const struct store_source *source = &copy->sources[copy->source];
 
-	while (copy.parts || (range < count && !copy.status)) {
-		while (!copy.status && range < count && copy.parts < STORE_CONNECTIONS_MAX) {
-			uint64_t left = ranges[range].size - done;
-			uint64_t size = left < STORE_COPY_PART ? left : STORE_COPY_PART;
-
-			copy.status = copy_submit(&copy, ranges[range].offset + done, size);
-			done += size;
-			if (done == ranges[range].size) {
-				range++;
-				done = 0;
-			}
+		if (copy->range == source->range_count) {
+			copy->source++;
+			copy->range = 0;
+			continue;
 		}
-		store_run(store, 100);
-		if (on_bytes)
-			on_bytes(context, copy.bytes);
+		const struct store_range *range = &source->ranges[copy->range];
+		uint64_t left = range->size - copy->done;
+		uint64_t size = left < STORE_COPY_PART ? left : STORE_COPY_PART;
+
+		copy->status = copy_submit(copy, source, range->offset + copy->done, size);
+		copy->done += size;
+		if (copy->done == range->size) {
+			copy->range++;
+			copy->done = 0;
+		}
+		return true;
+	}
+	return false;
+}
+
+int store_copy(struct store *store, const struct store_source *sources, uint32_t count,
+	       bool (*on_bytes)(void *context, uint64_t bytes), void *context,
+	       struct packimg_error *error)
+{
+	struct copy copy = {.store = store, .sources = sources, .count = count, .error = error};
+	bool more = true;
+
+	while (copy.parts || (more && !copy.status)) {
+		while (more && !copy.status && copy.parts < STORE_CONNECTIONS_MAX)
+			more = copy_next(&copy);
+		if (copy.parts)
+			store_poll(store, NULL, 0, POLL_MS);
+		if (on_bytes && !on_bytes(context, copy.bytes) && !copy.status)
+			copy.status = packimg_fail(error, -EINTR, "interrupted");
 	}
 	return copy.status;
 }

@@ -132,6 +132,11 @@ int store_object_init(struct store_object *object, const char *address, struct p
 	return store_address_parse(address, &object->address, error);
 }
 
+void store_object_deinit(struct store_object *object)
+{
+	store_address_deinit(&object->address);
+}
+
 static void append(struct transfer **list, struct transfer *transfer)
 {
 	while (*list)
@@ -216,8 +221,14 @@ static int check_range(const struct attempt *attempt, struct packimg_error *erro
 	if (reply->total == STORE_SIZE_UNKNOWN && object->size == STORE_SIZE_UNKNOWN)
 		return packimg_fail(error, -EBADMSG, "%.200s: the server does not say its size",
 				    name);
-	if ((object->size != STORE_SIZE_UNKNOWN && reply->total != STORE_SIZE_UNKNOWN &&
-	     reply->total != object->size) ||
+	bool other_size = object->size != STORE_SIZE_UNKNOWN &&
+			  reply->total != STORE_SIZE_UNKNOWN && reply->total != object->size;
+	if (other_size && object->described_by)
+		return packimg_fail(error, -ESTALE,
+				    "%.200s is not the shard that %.200s describes; write that "
+				    "again, with packimg seal",
+				    name, object->described_by);
+	if (other_size ||
 	    (object->etag[0] && reply->etag[0] && strcmp(reply->etag, object->etag) != 0))
 		return packimg_fail(error, -ESTALE, "%.200s was replaced while it was read", name);
 	return 0;
@@ -226,9 +237,10 @@ static int check_range(const struct attempt *attempt, struct packimg_error *erro
 /* The first reply tells the version; weak ETags cannot be compared by If-Match. */
 static void learn_version(struct store_object *object, const struct reply *reply)
 {
-	if (object->size != STORE_SIZE_UNKNOWN)
+	if (object->etag[0] || object->modified[0])
 		return;
-	object->size = reply->total;
+	if (object->size == STORE_SIZE_UNKNOWN)
+		object->size = reply->total;
 	if (reply->etag[0] == '"')
 		strcpy(object->etag, reply->etag);
 	strcpy(object->modified, reply->modified);
@@ -730,44 +742,9 @@ int store_ask(struct store *store, const struct store_request *request, struct p
 	copy.context = &answer;
 	if (store_submit(store, &copy))
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	while (!answer.ended) {
+	while (!answer.ended)
 		store_poll(store, NULL, 0, POLL_MS);
-		if (store->options.waiting)
-			store->options.waiting(store->options.context);
-	}
 	if (answer.status && error)
 		*error = answer.error;
 	return answer.status;
-}
-
-struct first_bytes {
-	uint8_t *bytes;
-	size_t size;
-};
-
-static int take_first(void *context, const void *bytes, size_t size)
-{
-	struct first_bytes *first = context;
-
-	memcpy(first->bytes + first->size, bytes, size);
-	first->size += size;
-	return 0;
-}
-
-int store_read_first(struct store *store, struct store_object *object, void *bytes, size_t size,
-		     size_t *ret_size, struct packimg_error *error)
-{
-	struct first_bytes first = {.bytes = bytes};
-	const struct store_request request = {
-		.object = object,
-		.size = size,
-		.size_unknown = true,
-		.take = take_first,
-		.context = &first,
-	};
-	int r = store_ask(store, &request, error);
-
-	if (!r)
-		*ret_size = first.size;
-	return r;
 }

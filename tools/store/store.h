@@ -51,11 +51,6 @@ struct store_options {
 	unsigned patience_ms;
 	bool hedge;            /* a range that is late is requested a second time, hedge.h */
 	bool (*stopped)(void); /* true ends all requests with -EINTR; may be NULL */
-	/* called at least ten times a second while store_ask() waits; may submit requests; may be
-	 * NULL
-	 */
-	void (*waiting)(void *context);
-	void *context;
 };
 
 /* Counts since store_open(). */
@@ -71,6 +66,9 @@ struct store_counters {
 struct store_object {
 	struct store_address address;
 	uint64_t size; /* bytes; STORE_SIZE_UNKNOWN before the first reply */
+	/* the set file that has told the size before the first reply (set.h), else NULL; not owned
+	 */
+	const char *described_by;
 	/* of the first reply: a strong ETag, or the time of modification; "" if it had neither */
 	char etag[STORE_VERSION_MAX], modified[STORE_VERSION_MAX];
 	char region[64]; /* that the bucket is in, if the store has said so; else "" */
@@ -122,9 +120,11 @@ unsigned store_paths(const struct store *store, const char *paths[STORE_PATHS_MA
 /* Changes options.connections for requests that begin from now on. */
 void store_set_connections(struct store *store, unsigned connections);
 
-/* Parses the address; makes no request. */
+/* Parses the address; makes no request. store_object_deinit() frees it. */
 int store_object_init(struct store_object *object, const char *address,
 		      struct packimg_error *error);
+/* Accepts a zeroed object. */
+void store_object_deinit(struct store_object *object);
 /* Adds a request, which is copied. -ENOMEM. */
 int store_submit(struct store *store, const struct store_request *request);
 /*
@@ -140,12 +140,6 @@ int store_run(struct store *store, int timeout_ms);
 int store_poll(struct store *store, struct pollfd *fds, unsigned count, int timeout_ms);
 /* Makes a store_poll() of another thread return. Any thread. */
 void store_wake(struct store *store);
-/*
- * Reads the object's first bytes, at most size, and learns its size and version. *ret_size: bytes
- * read.
- */
-int store_read_first(struct store *store, struct store_object *object, void *bytes, size_t size,
-		     size_t *ret_size, struct packimg_error *error);
 /* Makes one request and waits for it; `done` may be NULL. */
 int store_ask(struct store *store, const struct store_request *request,
 	      struct packimg_error *error);

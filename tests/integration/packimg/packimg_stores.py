@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "store"))
 import object_store
@@ -125,6 +126,95 @@ class PackimgStores(PackimgTest):
         del self.store.objects["data", "s/" + shards[1].name]
         self.fails("fetch", f"s3://data/s/{shards[0].name}", "-o", "half.pimg", says=[shards[1].name, "no such object"])
         self.assertEqual([name for name in self.left() if "half" in name], [])
+
+    def put_set(self):
+        """Makes a set of more than two shards of random pixels, always of the same sizes, and puts it into the store. Returns its paths."""
+        source = self.dir / "pixels"
+        source.mkdir(exist_ok=True)
+        for i in range(9):
+            (source / f"{i}.ppm").write_bytes(b"P6 90 90 255\n" + os.urandom(90 * 90 * 3))
+        self.convert("--force", "--raw", source, "-o", "set.pimg", "--shard-size", "64K")
+        shards = sorted(self.dir.glob("set-*.pimg"))
+        self.assertGreater(len(shards), 2)
+        for shard in shards:
+            self.store.put("data", "s/" + shard.name, shard.read_bytes())
+        return shards
+
+    def gets(self, *arguments, **options):
+        """Runs packimg, and returns its GETs: the objects' names."""
+        before = len(self.store.requests)
+        self.out = self.run_packimg(*arguments, **options)
+        return [path.rpartition("/")[2] for method, path, _ in self.store.requests[before:] if method == "GET"]
+
+    def test_sets_open_by_their_set_file(self):
+        shards = self.put_set()
+        one = f"s3://data/s/{shards[1].name}"
+        names = [shard.name for shard in shards]
+        self.assertEqual(sorted(self.gets("info", one)), sorted(["set.pimg.set"] + 2 * names), "header and sections of each")
+        expected = self.out
+        self.assertIn(f"s3://data/s/set.pimg.set: the headers of {len(shards)} shards", self.run_packimg("seal", "-q", one))
+        self.assertEqual(len(self.store.objects["data", "s/set.pimg.set"]), 16 + 1032 * len(shards) + 8)
+        for address in (one, "s3://data/s/set.pimg.set"):
+            gets = self.gets("info", address)
+            self.assertEqual((gets[0], sorted(gets[1:])), ("set.pimg.set", names))
+            self.assertEqual(self.out.splitlines()[1:], expected.splitlines()[1:])
+        self.run_packimg("verify", "-q", one)
+        self.run_packimg("fetch", "-q", "s3://data/s/set.pimg.set", "-o", "copy.pimg")
+        for shard in shards:
+            self.assertEqual((self.dir / shard.name.replace("set", "copy")).read_bytes(), shard.read_bytes())
+        self.packimg("seal", "set.pimg")
+        self.assertEqual((self.dir / "set.pimg.set").read_bytes(), self.store.objects["data", "s/set.pimg.set"])
+
+    def test_requests_for_shards_are_made_at_once(self):
+        shards = self.put_set()
+        self.store.delay_s = 0.1
+        for sealed in (False, True):
+            self.store.most_busy = 0
+            self.run_packimg("info", f"s3://data/s/{shards[0].name}")
+            self.assertEqual(self.store.most_busy, min(len(shards), 32), sealed)
+            self.run_packimg("seal", "-q", f"s3://data/s/{shards[0].name}")
+
+    def test_shards_that_are_not_those_of_the_set_file(self):
+        shards = self.put_set()
+        first, second = (f"s3://data/s/{shard.name}" for shard in shards[:2])
+        self.run_packimg("seal", "-q", first)
+        self.packimg("seal", "set.pimg")
+        self.assertIn("all good", self.packimg("verify", "-q", "set.pimg"))
+        old = self.store.objects["data", "s/" + shards[1].name]
+        self.put_set()
+        self.assertEqual(len(old), len(self.store.objects["data", "s/" + shards[1].name]))
+        self.assertIn("set.pimg.set: shard 0 is not the one that it describes", self.packimg("verify", "-q", "set.pimg", rc=1))
+        self.fails("info", first, says=["set.pimg.set describes", "with packimg seal"])
+        self.run_packimg("seal", "-q", first)
+        self.run_packimg("info", first)
+        self.store.put("data", "s/" + shards[1].name, old + bytes(64))
+        self.fails("info", first, says=[f"{shards[1].name} is not the shard that", "set.pimg.set describes", "with packimg seal"])
+        self.fails("seal", second, says=shards[0].name)
+        self.store.put("data", "s/set-00000-of-00003.pimg", old)
+        self.fails("info", "s3://data/s/set-00000-of-00003.pimg", says=["set.pimg.set: has", "and that of 3 shards has 3120"])
+
+    def test_set_files_that_are_damaged(self):
+        shards = self.put_set()
+        address = f"s3://data/s/{shards[0].name}"
+        self.run_packimg("seal", "-q", address)
+        good = self.store.objects["data", "s/set.pimg.set"]
+        for data, says in ((good[:-1] + bytes([good[-1] ^ 1]), "its checksum does not match"), (b"x" + good[1:], "not a set file"),
+                           (good[:8] + b"\2" + good[9:], "use a newer loaderd"), (good + b"x", "write it again with packimg seal")):
+            self.store.put("data", "s/set.pimg.set", data)
+            self.fails("info", address, says=["s/set.pimg.set", says])
+        self.store.put("data", "s/set.pimg.set", good)
+        self.store.fail(status(403, "AccessDenied"), part="set.pimg.set")  # of those who may not list
+        self.run_packimg("info", address)
+        self.fails("seal", ADDRESS, says="is not a set of shards")
+        self.fails("seal", self.path, says="is not a set of shards")
+        self.fails("seal", f"{self.store.url}/plain/data/s/{shards[0].name}", says="only s3:// addresses can be written")
+
+    def test_names_of_sets_that_are_not_there(self):
+        self.fails("info", "s3://data/s/none-00000-of-99999.pimg", says="s/none-00000-of-99999.pimg: no such object")
+        self.fails("info", "s3://data/s/none.pimg.set", says="s/none.pimg.set: no such object")
+        environment = self.store.environment(MALLOC_PERTURB_="0")  # which writes to all that is allocated
+        with unittest.mock.patch.dict(os.environ, environment):
+            self.assertLess(self.peak("info", "s3://data/s/none-00000-of-99999.pimg", rc=2), 64)
 
     def test_faults_that_pass(self):
         slow_down = status(503, "SlowDown")
@@ -247,7 +337,7 @@ class PackimgStores(PackimgTest):
                           (ranged(f"bytes 1-1024/{size}"), "another range"), (ranged("bytes 0-2047/4096", 2048), "another range"),
                           (ranged("bytes 0-1023/*"), "does not say its size"), (ranged("bytes 0-1023/12"), "another range"),
                           (ranged("bytes 0-99999999999999999999/99999999999999999999"), "another range"),
-                          (ranged("lines 0-1023/4096"), "another range"), (ranged(f"bytes 0-1023/{1 << 62}"), "too many for the file system"),
+                          (ranged("lines 0-1023/4096"), "another range"), (ranged(f"bytes 0-1023/{1 << 62}"), "bytes are too many"),
                           (raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nwholefile"), "ignores requests for a part"),
                           (raw(f"HTTP/1.1 403 No\r\nContent-Length: {len(bomb)}\r\n\r\n{bomb}"), "access denied with"),
                           (raw("HTTP/1.1 206 OK\r\nContent-Encoding: gzip\r\nContent-Range: bytes 0-9/10\r\nContent-Length: 10\r\n\r\n"
@@ -309,12 +399,20 @@ class PackimgStores(PackimgTest):
         self.assertEqual(list(self.store.objects), [("data", "sets/a b+c.pimg")])
         self.assertEqual(self.store.uploads, {})
 
-    def test_a_set_is_complete_when_its_first_shard_appears(self):
+    def test_a_set_is_complete_when_its_set_file_appears(self):
         self.run_packimg("convert", "-q", self.tree, "--shard-size", "64K", "-o", "s3://data/set.pimg")
-        sent = [path for method, path, _ in self.store.requests if method == "PUT"]
+        *sent, last = [path for method, path, _ in self.store.requests if method == "PUT"]
         self.assertGreater(len(sent), 1)
         self.assertEqual(sent, sorted(sent, reverse=True))
+        self.assertEqual(last, "/data/set.pimg.set")
         self.assertIn("all good", self.run_packimg("verify", "-q", "s3://data" + sent[-1].removeprefix("/data")))
+        sealed = self.store.objects["data", "set.pimg.set"]
+        self.run_packimg("seal", "-q", "s3://data" + sent[-1].removeprefix("/data"))
+        self.assertEqual(self.store.objects["data", "set.pimg.set"], sealed)
+        self.fails("convert", "-q", self.tree, "--shard-size", "64K", "-o", "s3://data/set.pimg", says="set.pimg.set exists; --force")
+        self.store.fail(status(403, "AccessDenied"), method="PUT", part="00000-of")
+        self.fails("convert", "-q", "--force", self.tree, "--shard-size", "64K", "-o", "s3://data/set.pimg", says="access denied")
+        self.assertNotIn(("data", "set.pimg.set"), self.store.objects, "it would describe shards that are gone")
 
     def test_interrupts_leave_nothing(self):
         for arguments, method in ((["convert", "-q", "--raw", self.noise, "-o", "s3://data/noise.pimg"], "PUT"),

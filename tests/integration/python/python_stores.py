@@ -38,17 +38,62 @@ class Stores(StoreCase):
     def test_by_http(self):
         self.assertEqual(self.hash_of(self.open(f"{self.store.url}/plain/data/sets/a.pimg")), self.expected)
 
-    def test_a_set(self):
-        random_bytes = numpy.random.default_rng(2)
-        with loaderd.Writer(self.dir / "s.pimg", "image: image u8[h,w,3]", shard_size=1 << 19) as writer:
+    def put_set(self, seed=2):
+        """Puts a set of shards of one size into the store. Returns their paths."""
+        random_bytes = numpy.random.default_rng(seed)
+        with loaderd.Writer(self.dir / "s.pimg", "image: image u8[h,w,3]", shard_size=1 << 19, overwrite=True) as writer:
             for i in range(SAMPLES):
                 writer.add({"image": random_bytes.integers(0, 256, (40, 60, 3), "u1")})
         shards = sorted(self.dir.glob("s-*.pimg"))
         self.assertGreater(len(shards), 2)
         for shard in shards:
             self.store.put("data", shard.name, shard.read_bytes())
+        return shards
+
+    def seal(self, shards):
+        subprocess.run([os.environ["PACKIMG"], "seal", shards[0]], check=True, stdout=subprocess.DEVNULL)
+        self.store.put("data", "s.pimg.set", (self.dir / "s.pimg.set").read_bytes())
+
+    def test_a_set(self):
+        shards = self.put_set()
         local = self.hash_of(self.open(shards[0]))
         self.assertEqual(self.hash_of(self.open(f"s3://data/{shards[1].name}")), local)
+
+    def test_a_set_with_a_set_file(self):
+        shards = self.put_set()
+        local = self.hash_of(self.open(shards[0]))
+        self.seal(shards)
+        for address in (f"s3://data/{shards[1].name}", "s3://data/s.pimg.set"):
+            self.end_fetchers()
+            self.store.requests.clear()
+            feed = self.open(address, shuffle=False)
+            first = [path.rpartition("/")[2] for _, path, _ in self.store.requests[:1 + len(shards)]]
+            feed.close()
+            self.assertEqual((first[0], sorted(first[1:])), ("s.pimg.set", [shard.name for shard in shards]), "also from the cache")
+            self.assertEqual(self.hash_of(self.open(address)), local)
+
+    def test_shards_that_are_not_those_of_the_set_file(self):
+        shards = self.put_set()
+        self.seal(shards)
+        address = f"s3://data/{shards[0].name}"
+        self.open(address).close()
+        self.end_fetchers()
+        self.put_set(seed=3)
+        for _ in range(2):
+            with self.assertRaisesRegex(loaderd.FeedError, "s.pimg.set describes.*packimg seal"):
+                self.open(address)  # its sections are in the cache
+            self.end_fetchers()
+            shutil.rmtree(self.cache)
+        self.seal(shards)
+        self.assertEqual(self.hash_of(self.open(address)), self.hash_of(self.open(shards[0])))
+
+    def test_names_of_sets_that_are_not_there(self):
+        unwritten = mock.patch.dict(os.environ, {"MALLOC_PERTURB_": "0"})  # else memory is written to when it is allocated
+        with unwritten, self.open(ADDRESS), self.assertRaisesRegex(loaderd.NoDataset, "none-00000-of-99999.pimg: no such object"):
+            self.open("s3://data/none-00000-of-99999.pimg")
+        for pid in self.fetchers():
+            peak = re.search(r"VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text())
+            self.assertLess(int(peak[1]), 64 << 10)
 
     def test_latency_and_faults(self):
         self.store.delay_s = 0.05

@@ -63,6 +63,7 @@ class Store:
         self.anonymous = set()  # buckets that need no signature
         self.preconditions = True  # whether If-Match is obeyed
         self.delay_s = 0  # before each reply
+        self.busy = self.most_busy = 0  # requests under way; the most at once
         self.chaos = None  # random.Random: each twentieth request fails in one of several ways
         self.lock = threading.Lock()
         store = self
@@ -184,9 +185,19 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
 
     def handle_request(self):
         body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        with self.store.lock:
+            self.store.requests.append((self.command, self.path, dict(self.headers)))
+            self.store.busy += 1
+            self.store.most_busy = max(self.store.most_busy, self.store.busy)
+        try:
+            time.sleep(self.store.delay_s)
+            self.answer_request(body)
+        finally:
+            with self.store.lock:
+                self.store.busy -= 1
+
+    def answer_request(self, body):
         path, _, query = self.path.partition("?")
-        self.store.requests.append((self.command, self.path, dict(self.headers)))
-        time.sleep(self.store.delay_s)
         act = self.store.take_fault(self.command, self.path) or self.store.chaotic_fault()
         if act and act(self):
             return

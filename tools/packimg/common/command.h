@@ -26,6 +26,7 @@ int command_info(int argc, char **argv);
 int command_list(int argc, char **argv);
 int command_verify(int argc, char **argv);
 int command_extract(int argc, char **argv);
+int command_seal(int argc, char **argv);
 int command_merge(int argc, char **argv);
 int command_split(int argc, char **argv);
 int command_view(int argc, char **argv);

@@ -4,40 +4,54 @@
 #include "format/base/text/text.h"
 #include "format/error.h"
 #include "format/header.h"
+#include "format/set_file.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/progress.h"
-#include "tools/store/copy.h"
+#include "tools/store/set.h"
+#include "tools/store/upload.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* Between sections or samples that one request fetches together. */
 #define GAP_MAX ((uint64_t)1 << 18)
 
-struct remote_file {
-	struct store_object object;
-	int fd; /* the sparse copy; the dataset's once that is open */
-	struct pimg_header header;
-};
+enum { CONNECTIONS = 32 };
 
 struct remote {
 	struct store *store;
-	const struct packimg_receiver *receiver; /* NULL for temporary files */
-	struct packimg *dataset;                 /* not owned */
+	struct store_set set;
+	int *fds;                /* [set.count]: the sparse copies; the dataset's once it is open */
+	bool is_set;             /* of shards, though it may be one */
+	struct packimg *dataset; /* not owned; NULL before it is open */
 	struct progress progress;
-	uint32_t count;
-	struct remote_file files[]; /* [count], in the order of shards */
 };
 
-static void on_bytes(void *context, uint64_t bytes)
+static bool on_waiting(void *context)
+{
+	(void)context;
+	return !command_interrupted();
+}
+
+static bool on_bytes(void *context, uint64_t bytes)
 {
 	struct remote *remote = context;
 
 	(void)bytes;
 	progress_update(&remote->progress, 0, store_counters(remote->store).bytes);
+	return true; /* options.stopped ends requests */
+}
+
+static bool on_section_bytes(void *context, uint64_t done, uint64_t total)
+{
+	struct remote *remote = context;
+
+	remote->progress.total = total > remote->progress.total ? total : remote->progress.total;
+	return on_bytes(context, done);
 }
 
 static int open_temporary(struct packimg_error *error)
@@ -56,127 +70,72 @@ static int open_temporary(struct packimg_error *error)
 }
 
 /* Returns a descriptor for the copy of a file, which the caller closes. */
-static int open_copy(const struct remote *remote, uint32_t shard, struct packimg_error *error)
+static int open_copy(const struct packimg_receiver *receiver, uint32_t shard,
+		     struct packimg_error *error)
 {
-	if (!remote->receiver)
+	if (!receiver)
 		return open_temporary(error);
-	int fd = fcntl(packimg_receiver_fd(remote->receiver, shard), F_DUPFD_CLOEXEC, 3);
+	int fd = fcntl(packimg_receiver_fd(receiver, shard), F_DUPFD_CLOEXEC, 3);
 	return fd < 0 ? packimg_fail(error, -errno, "%s", strerror(errno)) : fd;
 }
 
-static int fetch(struct remote *remote, struct remote_file *file, struct store_range *ranges,
-		 uint64_t count, struct packimg_error *error)
-{
-	count = store_ranges_merge(ranges, count, GAP_MAX);
-	for (uint64_t i = 0; i < count; i++)
-		remote->progress.total += ranges[i].size;
-	return store_copy(remote->store, &file->object, ranges, count, file->fd, on_bytes, remote,
-			  error);
-}
-
-static int fetch_sections(struct remote *remote, struct remote_file *file,
-			  struct packimg_error *error)
-{
-	struct store_range ranges[PIMG_SECTIONS_MAX];
-
-	for (int i = 0; i < PIMG_SECTIONS_MAX; i++)
-		ranges[i] = (struct store_range){file->header.sections[i].offset,
-						 file->header.sections[i].size};
-	return fetch(remote, file, ranges, PIMG_SECTIONS_MAX, error);
-}
-
-/* Makes the sparse copy of an object, with its header and sections. */
-static int open_file(struct remote *remote, struct remote_file *file, const char *address,
+/* Makes the sparse copy of an object, with its header. */
+static int open_file(struct remote *remote, const struct packimg_receiver *receiver, uint32_t shard,
 		     struct packimg_error *error)
 {
-	char first[sizeof(struct pimg_header)];
-	size_t size;
-	int r = store_object_init(&file->object, address, error);
+	const struct store_object *object = &remote->set.objects[shard];
+	struct pimg_header *header = &remote->set.headers[shard];
+	size_t known = object->size < sizeof(*header) ? (size_t)object->size : sizeof(*header);
+	int fd = open_copy(receiver, shard, error);
 
-	if (!r)
-		r = store_read_first(remote->store, &file->object, first, sizeof(first), &size,
-				     error);
-	if (r)
-		return r;
-	file->fd = open_copy(remote, (uint32_t)(file - remote->files), error);
-	if (file->fd < 0)
-		return file->fd;
-	if (file->object.size > INT64_MAX || ftruncate(file->fd, (off_t)file->object.size))
+	if (fd < 0)
+		return fd;
+	remote->fds[shard] = fd;
+	if (ftruncate(fd, (off_t)object->size))
 		return packimg_fail(error, -EFBIG,
 				    "%s has %" PRIu64 " bytes, too many for the file system of "
 				    "its copy",
-				    file->object.address.shown, file->object.size);
-	r = io_write_at(file->fd, first, size, 0);
+				    object->address.shown, object->size);
+	int r = io_write_at(fd, header, known, 0);
 	if (r)
-		return packimg_fail(error, r, "%s: its copy: %s", file->object.address.shown,
+		return packimg_fail(error, r, "%s: its copy: %s", object->address.shown,
 				    strerror(-r));
-	r = header_read(file->fd, file->object.address.shown, &file->header, error);
-	return r ? r : fetch_sections(remote, file, error);
+	return header_read(fd, object->address.shown, header, error);
 }
 
-/* Makes sparse copies of all shards of the set that the address names a shard of. */
-static int open_files(struct remote *remote, const char *address, struct packimg_error *error)
+/* Fetches a part of each file. */
+static int fetch(struct remote *remote, const struct store_source *sources,
+		 struct packimg_error *error)
 {
-	char path[SHARD_SET_PATH_MAX];
-	struct shard_name name;
-	int r = shard_name_parse(address, &name);
-
-	if (r)
-		return open_file(remote, &remote->files[0], address, error);
-	for (uint32_t i = 0; !r && i < remote->count; i++) {
-		r = shard_name_path(name.base, i, remote->count, path);
-		r = r ? packimg_fail(error, r, "%s is too long", address)
-		      : open_file(remote, &remote->files[i], path, error);
-	}
-	return r;
+	for (uint32_t i = 0; i < remote->set.count; i++)
+		for (uint64_t j = 0; j < sources[i].range_count; j++)
+			remote->progress.total += sources[i].ranges[j].size;
+	return store_copy(remote->store, sources, remote->set.count, on_bytes, remote, error);
 }
 
-static int open_dataset(struct remote *remote, struct packimg **ret_dataset,
-			struct packimg_error *error)
+uint32_t remote_shards(const struct remote *remote)
 {
-	int *fds = malloc(remote->count * sizeof(*fds));
-	int r;
-
-	if (!fds)
-		return packimg_fail(error, -ENOMEM, "out of memory");
-	for (uint32_t i = 0; i < remote->count; i++)
-		fds[i] = remote->files[i].fd;
-	r = packimg_open_fds(remote->files[0].object.address.shown, fds, remote->count, ret_dataset,
-			     error);
-	free(fds);
-	if (!r)
-		remote->dataset = *ret_dataset;
-	return r;
+	return remote->is_set ? remote->set.count : 0;
 }
 
-uint32_t remote_shards(const char *address)
-{
-	struct shard_name name;
-
-	return shard_name_parse(address, &name) ? 0 : name.shard_count;
-}
-
-int remote_receive(const char *address, bool quiet, struct packimg_receiver *receiver,
-		   struct packimg **ret_dataset, struct remote **ret_remote,
+int remote_connect(const char *address, bool unsealed, bool quiet, struct remote **ret_remote,
 		   struct packimg_error *error)
 {
-	const struct store_options options = {.stopped = command_interrupted};
-	uint32_t shards = remote_shards(address), count = shards ? shards : 1;
-	struct remote *remote = calloc(1, sizeof(*remote) + count * sizeof(remote->files[0]));
+	const struct store_options options = {.connections = CONNECTIONS,
+					      .stopped = command_interrupted};
+	const struct store_set_waiting waiting = {on_waiting, NULL};
+	struct remote *remote = calloc(1, sizeof(*remote));
+	char base[SHARD_SET_PATH_MAX];
+	struct shard_name name;
 
 	if (!remote)
 		return packimg_fail(error, -ENOMEM, "out of memory");
-	remote->receiver = receiver;
-	remote->count = count;
-	for (uint32_t i = 0; i < remote->count; i++)
-		remote->files[i].fd = -1;
 	progress_init_bytes(&remote->progress, "fetching", quiet);
+	remote->is_set =
+		shard_name_parse(address, &name) == 0 || shard_set_file_base(address, base) == 0;
 	int r = store_open(&options, &remote->store, error);
 	if (!r)
-		r = open_files(remote, address, error);
-	if (!r)
-		r = open_dataset(remote, ret_dataset, error);
-	progress_clear(&remote->progress);
+		r = store_set_open(remote->store, address, unsealed, &waiting, &remote->set, error);
 	if (r)
 		remote_close(remote, NULL);
 	else
@@ -184,13 +143,45 @@ int remote_receive(const char *address, bool quiet, struct packimg_receiver *rec
 	return r;
 }
 
+int remote_receive(struct remote *remote, const struct packimg_receiver *receiver,
+		   struct packimg **ret_dataset, struct packimg_error *error)
+{
+	struct store_set *set = &remote->set;
+	int r = 0;
+
+	remote->fds = malloc(set->count * sizeof(*remote->fds));
+	if (!remote->fds)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < set->count; i++)
+		remote->fds[i] = -1;
+	for (uint32_t i = 0; !r && i < set->count; i++)
+		r = open_file(remote, receiver, i, error);
+	if (!r)
+		r = store_set_fetch_sections(remote->store, set, remote->fds, on_section_bytes,
+					     remote, error);
+	progress_clear(&remote->progress);
+	if (!r)
+		r = packimg_open_fds(set->objects[0].address.shown, remote->fds, set->count,
+				     ret_dataset, error);
+	if (!r)
+		remote->dataset = *ret_dataset;
+	return r;
+}
+
 int remote_open(const char *path, bool quiet, struct packimg **ret_dataset,
 		struct remote **ret_remote, struct packimg_error *error)
 {
 	*ret_remote = NULL;
-	if (text_is_address(path))
-		return remote_receive(path, quiet, NULL, ret_dataset, ret_remote, error);
-	return packimg_open(path, ret_dataset, error);
+	if (!text_is_address(path))
+		return packimg_open(path, ret_dataset, error);
+	int r = remote_connect(path, false, quiet, ret_remote, error);
+	if (!r)
+		r = remote_receive(*ret_remote, NULL, ret_dataset, error);
+	if (r) {
+		remote_close(*ret_remote, NULL);
+		*ret_remote = NULL;
+	}
+	return r;
 }
 
 /* Appends the data and the side data of an image. */
@@ -226,39 +217,118 @@ static uint64_t collect_ranges(const struct remote *remote, uint32_t file, const
 	return collected;
 }
 
+/* The samples' parts of each file; the caller frees both arrays. */
+static int collect_sources(const struct remote *remote, const uint64_t *samples, uint64_t count,
+			   struct store_range *ranges, struct store_source *sources)
+{
+	for (uint32_t i = 0; i < remote->set.count; i++) {
+		uint64_t collected = collect_ranges(remote, i, samples, count, ranges);
+
+		collected = store_ranges_merge(ranges, collected, GAP_MAX);
+		struct store_range *own = malloc(collected * sizeof(*own) + 1);
+		if (!own)
+			return -ENOMEM;
+		memcpy(own, ranges, collected * sizeof(*own));
+		sources[i] = (struct store_source){&remote->set.objects[i], remote->fds[i], own,
+						   collected};
+	}
+	return 0;
+}
+
 int remote_fetch_samples(struct remote *remote, const uint64_t *samples, uint64_t count,
 			 struct packimg_error *error)
 {
-	int r = 0;
-
 	if (!remote || !count)
 		return 0;
 	uint64_t images = 1 + (uint64_t)packimg_image_count(remote->dataset);
 	struct store_range *ranges = calloc(count, 2 * images * sizeof(*ranges));
-	if (!ranges)
-		return packimg_fail(error, -ENOMEM, "out of memory");
-	for (uint32_t i = 0; !r && i < remote->count; i++) {
-		uint64_t collected = collect_ranges(remote, i, samples, count, ranges);
+	struct store_source *sources = calloc(remote->set.count, sizeof(*sources));
+	int r = ranges && sources ? collect_sources(remote, samples, count, ranges, sources)
+				  : -ENOMEM;
 
-		r = fetch(remote, &remote->files[i], ranges, collected, error);
-	}
+	r = r ? packimg_fail(error, r, "out of memory") : fetch(remote, sources, error);
 	progress_clear(&remote->progress);
+	for (uint32_t i = 0; sources && i < remote->set.count; i++)
+		free((void *)sources[i].ranges);
+	free(sources);
 	free(ranges);
 	return r;
 }
 
 int remote_fetch_all(struct remote *remote, struct packimg_error *error)
 {
+	if (!remote)
+		return 0;
+	const uint32_t count = remote->set.count;
+	struct store_range *ranges = calloc(count, sizeof(*ranges));
+	struct store_source *sources = calloc(count, sizeof(*sources));
+	int r = ranges && sources ? 0 : packimg_fail(error, -ENOMEM, "out of memory");
+
+	for (uint32_t i = 0; !r && i < count; i++) {
+		ranges[i] = (struct store_range){0, remote->set.objects[i].size};
+		sources[i] = (struct store_source){&remote->set.objects[i], remote->fds[i],
+						   &ranges[i], 1};
+	}
+	r = r ? r : fetch(remote, sources, error);
+	r = r ? r : store_set_compare(&remote->set, remote->fds, error);
+	progress_clear(&remote->progress);
+	free(sources);
+	free(ranges);
+	return r;
+}
+
+/* A memory file of the bytes. */
+static int make_memory_file(const void *bytes, size_t size, struct packimg_error *error)
+{
+	int fd = memfd_create("packimg-set", MFD_CLOEXEC);
+	int r = fd < 0 ? -errno : io_write(fd, bytes, size);
+
+	if (!r)
+		return fd;
+	io_close(fd);
+	return packimg_fail(error, r, "%s", strerror(-r));
+}
+
+static int upload_set_file(struct remote *remote, const char *address, const void *bytes,
+			   size_t size, struct packimg_error *error)
+{
+	struct store_object object;
+	int r = store_object_init(&object, address, error);
+
+	if (r)
+		return r;
+	int fd = make_memory_file(bytes, size, error);
+	r = fd < 0 ? fd : store_upload(remote->store, &object, fd, size, NULL, NULL, error);
+	io_close(fd);
+	store_object_deinit(&object);
+	return r;
+}
+
+int remote_seal(struct remote *remote, char **ret_address, struct packimg_error *error)
+{
+	const struct store_set *set = &remote->set;
+	struct set_file_entry *entries = calloc(set->count, sizeof(*entries));
+	const size_t size = set_file_size(set->count);
+	char path[SHARD_SET_PATH_MAX] = "";
+	struct shard_name name;
+	void *bytes = malloc(size);
 	int r = 0;
 
-	for (uint32_t i = 0; remote && !r && i < remote->count; i++) {
-		struct store_range all = {0, remote->files[i].object.size};
-
-		r = fetch(remote, &remote->files[i], &all, 1, error);
-	}
-	if (remote)
-		progress_clear(&remote->progress);
-	return r;
+	for (uint32_t i = 0; entries && i < set->count; i++)
+		entries[i] = (struct set_file_entry){set->objects[i].size, set->headers[i]};
+	if (entries && bytes)
+		set_file_write(entries, set->count, bytes);
+	if (shard_name_parse(set->objects[0].address.shown, &name) == 0)
+		r = shard_set_file_path(name.base, path);
+	if (!entries || !bytes)
+		r = packimg_fail(error, -ENOMEM, "out of memory");
+	else
+		r = r ? packimg_fail(error, r, "%.200s is too long", name.base)
+		      : upload_set_file(remote, path, bytes, size, error);
+	free(entries);
+	free(bytes);
+	*ret_address = r ? NULL : strdup(path);
+	return r || *ret_address ? r : packimg_fail(error, -ENOMEM, "out of memory");
 }
 
 struct remote_counters remote_counters(const struct remote *remote)
@@ -271,11 +341,14 @@ struct remote_counters remote_counters(const struct remote *remote)
 
 void remote_close(struct remote *remote, struct packimg *dataset)
 {
-	if (!dataset && remote)
-		for (uint32_t i = 0; i < remote->count; i++)
-			io_close(remote->files[i].fd);
+	if (remote && !remote->dataset && remote->fds)
+		for (uint32_t i = 0; i < remote->set.count; i++)
+			io_close(remote->fds[i]);
 	packimg_close(dataset);
-	if (remote)
+	if (remote) {
 		store_close(remote->store);
+		store_set_deinit(&remote->set);
+		free(remote->fds);
+	}
 	free(remote);
 }

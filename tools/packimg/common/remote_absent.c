@@ -19,18 +19,32 @@ int remote_open(const char *path, bool quiet, struct packimg **ret_dataset,
 	return packimg_open(path, ret_dataset, error);
 }
 
-uint32_t remote_shards(const char *address)
+int remote_connect(const char *address, bool unsealed, bool quiet, struct remote **ret_remote,
+		   struct packimg_error *error)
 {
-	(void)address;
+	struct packimg *none;
+
+	(void)unsealed;
+	return remote_open(address, quiet, &none, ret_remote, error);
+}
+
+int remote_receive(struct remote *remote, const struct packimg_receiver *receiver,
+		   struct packimg **ret_dataset, struct packimg_error *error)
+{
+	(void)remote, (void)receiver, (void)ret_dataset, (void)error;
+	return -ENOTSUP;
+}
+
+uint32_t remote_shards(const struct remote *remote)
+{
+	(void)remote;
 	return 0;
 }
 
-int remote_receive(const char *address, bool quiet, struct packimg_receiver *receiver,
-		   struct packimg **ret_dataset, struct remote **ret_remote,
-		   struct packimg_error *error)
+int remote_seal(struct remote *remote, char **ret_address, struct packimg_error *error)
 {
-	(void)receiver;
-	return remote_open(address, quiet, ret_dataset, ret_remote, error);
+	(void)remote, (void)ret_address, (void)error;
+	return -ENOTSUP;
 }
 
 int remote_fetch_samples(struct remote *remote, const uint64_t *samples, uint64_t count,

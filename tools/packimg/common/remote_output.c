@@ -1,14 +1,17 @@
 #include "tools/packimg/common/remote_output.h"
+#include "format/base/shard_set.h"
 #include "format/base/system/io.h"
 #include "format/error.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/memory.h"
 #include "tools/packimg/common/progress.h"
+#include "tools/packimg/common/seal.h"
 #include "tools/packimg/common/text.h"
 #include "tools/store/upload.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +27,7 @@ struct remote_output {
 	uint64_t sent; /* bytes of the files before this one */
 	struct dirent **names;
 	int count;
+	char set_name[NAME_MAX + 1]; /* of the set file; "" for a single file */
 };
 
 static void on_bytes(void *context, uint64_t bytes)
@@ -34,16 +38,15 @@ static void on_bytes(void *context, uint64_t bytes)
 }
 
 /* Whether the user may write this object: it does not exist, or may be replaced. */
-static int check_absent(struct remote_output *output, const char *address,
+static int check_absent(struct remote_output *output, struct store_object *object,
 			struct packimg_error *error)
 {
-	struct store_object object;
+	const char *address = object->address.shown;
 	struct packimg_error cause;
-	int r = store_object_init(&object, address, error);
 
-	if (r || output->force)
-		return r;
-	r = store_exists(output->store, &object, &cause);
+	if (output->force)
+		return 0;
+	int r = store_exists(output->store, object, &cause);
 	if (r == -EACCES)
 		return packimg_fail(error, r,
 				    "%.400s; so whether it exists is unknown: --force writes it in "
@@ -75,7 +78,7 @@ int remote_output_new(const char *address, bool force, struct remote_output **re
 {
 	const struct store_options options = {.stopped = command_interrupted};
 	struct remote_output *output = calloc(1, sizeof(*output));
-	struct store_object object;
+	struct store_object object = {0};
 
 	if (!output)
 		return packimg_fail(error, -ENOMEM, "out of memory");
@@ -87,7 +90,8 @@ int remote_output_new(const char *address, bool force, struct remote_output **re
 		r = packimg_fail(error, -ENOTSUP, "%.200s: only s3:// addresses can be written",
 				 address);
 	if (!r)
-		r = check_absent(output, address, error);
+		r = check_absent(output, &object, error);
+	store_object_deinit(&object);
 	if (!r) {
 		const char *name = strrchr(address, '/') + 1;
 
@@ -128,28 +132,30 @@ static int list_files(struct remote_output *output, bool quiet, struct packimg_e
 	return 0;
 }
 
-static int object_of(const struct remote_output *output, int number, struct store_object *object,
-		     struct packimg_error *error)
+static int object_of(const struct remote_output *output, const char *name,
+		     struct store_object *object, struct packimg_error *error)
 {
 	char address[2 * STORE_ADDRESS_MAX];
 
-	snprintf(address, sizeof(address), "%s%s", output->address, output->names[number]->d_name);
+	snprintf(address, sizeof(address), "%s%s", output->address, name);
 	return store_object_init(object, address, error);
 }
 
-static int send_file(struct remote_output *output, int number, struct packimg_error *error)
+static int send_file(struct remote_output *output, const char *name, struct packimg_error *error)
 {
 	char path[sizeof(output->folder) + sizeof(output->names[0]->d_name) + 1];
 	struct store_object object;
 	struct stat status;
-	int r = object_of(output, number, &object, error);
+	int r = object_of(output, name, &object, error);
 
 	if (r)
 		return r;
-	r = check_absent(output, object.address.shown, error);
-	if (r)
+	r = check_absent(output, &object, error);
+	if (r) {
+		store_object_deinit(&object);
 		return r;
-	snprintf(path, sizeof(path), "%s/%s", output->folder, output->names[number]->d_name);
+	}
+	snprintf(path, sizeof(path), "%s/%s", output->folder, name);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &status))
 		r = packimg_fail(error, -errno, "%s: %s", path, strerror(errno));
@@ -157,6 +163,7 @@ static int send_file(struct remote_output *output, int number, struct packimg_er
 		r = store_upload(output->store, &object, fd, (uint64_t)status.st_size, on_bytes,
 				 output, error);
 	io_close(fd);
+	store_object_deinit(&object);
 	if (!r) {
 		output->sent += (uint64_t)status.st_size;
 		unlink(path);
@@ -164,25 +171,56 @@ static int send_file(struct remote_output *output, int number, struct packimg_er
 	return r;
 }
 
-/* Removes objects that were sent before one failed. */
-static void take_back(struct remote_output *output, int first)
+static void remove_object(struct remote_output *output, const char *name)
 {
 	struct store_object object;
 
-	for (int i = first; i < output->count; i++)
-		if (!object_of(output, i, &object, NULL))
-			store_delete(output->store, &object, NULL);
+	if (object_of(output, name, &object, NULL))
+		return;
+	store_delete(output->store, &object, NULL);
+	store_object_deinit(&object);
+}
+
+/*
+ * Makes the set file of a set, which is sent last of all. One that is there describes shards that
+ * are about to be replaced.
+ */
+static int prepare_set_file(struct remote_output *output, struct packimg_error *error)
+{
+	char base[SHARD_SET_PATH_MAX];
+	struct store_object object;
+	struct shard_name name;
+
+	snprintf(base, sizeof(base), "%s/%s", output->folder,
+		 output->count ? output->names[0]->d_name : "");
+	if (shard_name_parse(base, &name))
+		return 0;
+	snprintf(output->set_name, sizeof(output->set_name), "%s.pimg.set",
+		 strrchr(name.base, '/') + 1);
+	int r = object_of(output, output->set_name, &object, error);
+	if (r)
+		return r;
+	r = check_absent(output, &object, error);
+	store_object_deinit(&object);
+	if (!r && output->force)
+		remove_object(output, output->set_name);
+	return r ? r : seal_write(name.base, name.shard_count, error);
 }
 
 int remote_output_send(struct remote_output *output, bool quiet, struct packimg_error *error)
 {
-	int r = list_files(output, quiet, error);
+	int r = list_files(output, quiet, error), left = output->count;
 
-	for (int i = output->count - 1; !r && i >= 0; i--) {
-		r = send_file(output, i, error);
-		if (r && i + 1 < output->count)
-			take_back(output, i + 1);
-	}
+	if (!r)
+		r = prepare_set_file(output, error);
+	while (!r && left > 0)
+		r = send_file(output, output->names[--left]->d_name, error);
+	if (!r && output->set_name[0])
+		r = send_file(output, output->set_name, error);
+	else if (r)
+		left++; /* that one was not sent */
+	for (int i = left; r && i < output->count; i++)
+		remove_object(output, output->names[i]->d_name);
 	progress_clear(&output->progress);
 	return r;
 }
