@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -68,12 +69,20 @@ uint64_t filling_bytes(uint64_t samples, unsigned thread_indices)
 	return FILLING_PAGE_SIZE + 2 * samples + capacity_of(thread_indices) * lists;
 }
 
+void filling_parts_free(struct filling_part *parts, uint32_t count)
+{
+	for (uint32_t p = 0; parts && p < count; p++)
+		if (parts[p].map_fd >= 0)
+			close(parts[p].map_fd);
+	free(parts);
+}
+
 int filling_new(const struct filling_options *options, struct filling **ret_filling)
 {
 	struct filling *filling = calloc(1, sizeof(*filling));
 	if (!filling) {
 		munmap(options->page, FILLING_PAGE_SIZE);
-		close(options->map_fd);
+		filling_parts_free(options->parts, options->part_count);
 		return -ENOMEM;
 	}
 	filling->options = *options;
@@ -99,7 +108,7 @@ void filling_free(struct filling *filling)
 	/* Its memory would be charged to the daemon for as long as the client keeps the file. */
 	(void)madvise(filling->options.page, FILLING_PAGE_SIZE, MADV_REMOVE);
 	munmap(filling->options.page, FILLING_PAGE_SIZE);
-	close(filling->options.map_fd);
+	filling_parts_free(filling->options.parts, filling->options.part_count);
 	pthread_mutex_destroy(&filling->mutex);
 	free(filling->right);
 	free(filling->wrong);
@@ -116,7 +125,7 @@ static void call_fetcher(struct filling_page *page)
 {
 	atomic_fetch_add(&page->calls, 1);
 	if (atomic_load(&page->listening) != 0)
-		futex_wake_shared(&page->calls, 1);
+		futex_wake_shared(&page->calls, INT_MAX);
 }
 
 void filling_begun(struct filling *filling, uint64_t limit)
@@ -161,15 +170,34 @@ static bool filling_plan(struct filling *filling)
 	return filling->planned == first + PLANNED_AT_ONCE;
 }
 
+/* The part that holds a sample; NULL if its files are complete. */
+static const struct filling_part *filling_part_of(const struct filling *filling, uint64_t index)
+{
+	const struct filling_part *parts = filling->options.parts;
+	uint32_t low = 0, high = filling->options.part_count;
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		if (parts[middle].first + parts[middle].count <= index)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	bool holds = low < filling->options.part_count && parts[low].first <= index;
+	return holds ? &parts[low] : NULL;
+}
+
 /*
  * The fences order this read with those of the sample's bytes, before and after, and with the
  * watcher's store of `waiting`, which the fetcher loads after it has stored a turn.
  */
 uint8_t filling_turn(const struct filling *filling, uint64_t index)
 {
+	const struct filling_part *part = filling_part_of(filling, index);
 	uint8_t turn;
+	if (!part)
+		return FILLING_PRESENT;
 	atomic_thread_fence(memory_order_seq_cst);
-	if (pread(filling->options.map_fd, &turn, 1, (off_t)index) != 1)
+	if (pread(part->map_fd, &turn, 1, (off_t)(index - part->first)) != 1)
 		turn = 0;
 	atomic_thread_fence(memory_order_seq_cst);
 	return turn;
@@ -248,9 +276,12 @@ int filling_verify(struct filling *filling, const struct packimg_sample *sample,
 		return 0;
 	if (packimg_sample_check(sample) < 0) {
 		snprintf(error->text, sizeof(error->text),
-			 "sample %llu: stored bytes do not match their checksum, though they were "
-			 "fetched twice; the dataset is damaged where it comes from",
-			 number_of(filling, sample->index));
+			 "sample %llu: stored bytes do not match their checksum%s",
+			 number_of(filling, sample->index),
+			 filling_part_of(filling, sample->index)
+				 ? ", though they were fetched twice; the dataset is damaged where "
+				   "it comes from"
+				 : "; the file is damaged");
 		return -EUCLEAN;
 	}
 	/* If the bytes have changed meanwhile, filling_check() sees it, and this turn is over. */
@@ -268,6 +299,8 @@ int filling_check(struct filling *filling, struct filling_units *units, uint64_t
 		return filling_miss(filling, units, index, 0, error);
 	if (r != -EUCLEAN)
 		return r;
+	if (!filling_part_of(filling, index))
+		return -EBADMSG;
 	_Atomic uint8_t *wrong = &filling->wrong[index];
 	uint8_t before = atomic_load_explicit(wrong, memory_order_relaxed);
 	if (is_late(units, index) || (before != 0 && before != turn))
@@ -473,6 +506,8 @@ static void reset_page(struct filling *filling)
 	atomic_store(&page->begun, 0);
 	atomic_store(&page->done, 0);
 	atomic_store(&page->planned, 0);
+	for (uint32_t p = 0; p < filling->options.part_count; p++)
+		atomic_store(&page->firsts[p], filling->options.parts[p].first);
 	atomic_store(&page->batch_units, filling->walk.order.batch_size);
 	atomic_store(&page->epoch, filling->options.epoch);
 	atomic_store(&page->batch, filling->options.batch);

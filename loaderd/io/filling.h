@@ -1,6 +1,6 @@
 /*
  * One feed's view of files that are still being filled (proto/filling.h, proto/SPEC.md, "Filling
- * files").
+ * files"). Samples of parts whose files are complete are always there, in one turn.
  *
  * No pool thread waits for a sample. A thread that comes to a sample which is not there postpones
  * its units and goes on with others, of this feed or of another one. A thread of the feed, the
@@ -40,13 +40,20 @@ enum {
 };
 #define FILLING_NONE UINT64_MAX
 
+/* A dataset whose files are being filled: all of it, or a part of a joined one. */
+struct filling_part {
+	uint64_t first, count; /* its samples */
+	int map_fd;            /* of a memory file with a byte for each of them */
+};
+
 struct filling_options {
 	struct dataset *dataset;
-	int map_fd;                /* of a memory file with a byte for each sample */
-	struct filling_page *page; /* mapped */
-	uint64_t epoch, batch;     /* position of unit 0 */
-	uint64_t timeout_ms;       /* longest wait for a sample */
-	unsigned thread_indices;   /* of the pool: bounds the units under way */
+	struct filling_part *parts; /* [part_count], by their numbers in the page; ascending */
+	uint32_t part_count;        /* 1 .. FILLING_DATASETS */
+	struct filling_page *page;  /* mapped */
+	uint64_t epoch, batch;      /* position of unit 0 */
+	uint64_t timeout_ms;        /* longest wait for a sample */
+	unsigned thread_indices;    /* of the pool: bounds the units under way */
 };
 
 /* The first of two samples that are made together, if it was made before the other was there. */
@@ -67,9 +74,11 @@ struct filling_units {
 	int64_t until_ms; /* end of the wait, clock_ms(); 0 before the first */
 };
 
+/* Closes the maps. Accepts NULL. */
+void filling_parts_free(struct filling_part *parts, uint32_t count);
 /* Bytes of memory that a feed needs for it. */
 uint64_t filling_bytes(uint64_t samples, unsigned thread_indices);
-/* Takes over map and page, even on failure. -ENOMEM. */
+/* Takes over the parts, their maps, and the page, even on failure. -ENOMEM. */
 int filling_new(const struct filling_options *options, struct filling **ret_filling);
 /* Joins the watcher, and frees the page. On a job thread. Accepts NULL. */
 void filling_free(struct filling *filling);

@@ -261,7 +261,7 @@ static int ask_for_files(struct opening *opening)
 	for (uint32_t p = 0; r == 0 && p < request->n_parts; p++)
 		r = ask_for_part(&opening->files, p, request->parts[p]->choice);
 	if (r == 0 && request->filling != 0)
-		r = filling_files_ask(&opening->files);
+		r = filling_files_ask(request, &opening->files);
 	return r;
 }
 

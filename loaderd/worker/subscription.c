@@ -312,7 +312,8 @@ static int open_dataset(struct subscription *subscription, const Loaderd__OpenFe
 	if (subscription->dataset->count == 0)
 		return refuse_request(refusal, EINVAL, "dataset", "%s: holds no samples",
 				      subscription->dataset->path);
-	return request->filling != 0 ? filling_files_check(subscription->dataset, refusal) : 0;
+	return request->filling != 0 ? filling_files_check(request, subscription->dataset, refusal)
+				     : 0;
 }
 
 /* Sets the order's samples, and its sampler if the feed asks for parts. */
@@ -525,8 +526,9 @@ static void subscription_report(void *user, struct dataset *dataset, uint64_t in
 }
 
 /* Feeds of files that are being filled read them by mmap() or pread(), never by io_uring. */
-static int subscription_fill(struct subscription *subscription, struct fd_transfer *files,
-			     const struct config *config, struct refusal *refusal)
+static int subscription_fill(struct subscription *subscription, const Loaderd__OpenFeed *request,
+			     struct fd_transfer *files, const struct config *config,
+			     struct refusal *refusal)
 {
 	struct batcher_options *options = &subscription->options;
 	struct filling_options filling = {.dataset = subscription->dataset,
@@ -534,7 +536,7 @@ static int subscription_fill(struct subscription *subscription, struct fd_transf
 					  .batch = options->batch,
 					  .timeout_ms = config->remote_timeout_ms,
 					  .thread_indices = options->thread_indices};
-	int r = filling_files_open(files, &filling, &subscription->filling, refusal);
+	int r = filling_files_open(request, files, &filling, &subscription->filling, refusal);
 	options->io.mode = IO_MMAP;
 	options->io.filling = subscription->filling;
 	return r;
@@ -579,7 +581,7 @@ static int subscription_prepare(struct subscription *subscription, const Loaderd
 					  .bytes = config->readahead_bytes,
 					  .queue_depth = (unsigned)config->queue_depth};
 	if (request->filling != 0)
-		r = subscription_fill(subscription, files, config, refusal);
+		r = subscription_fill(subscription, request, files, config, refusal);
 	if (r < 0)
 		return r;
 	choose_slots(options, request->slots, config->slots);

@@ -167,10 +167,11 @@ static int hand_out_batch(struct feed *feed, const struct ring_slot *published,
 	feed_set_position(feed, full.epoch, full.batch + 1, full.last != 0);
 	wants_pop(feed);
 	feed->reopening.fruitless = 0;
-	if (feed->fetched) {
-		feed->fetched->fruitless = 0;
-		feed->fetched->delivered = true;
-	}
+	for (uint32_t p = 0; p < feed->fetched_count; p++)
+		if (feed->fetched[p]) {
+			feed->fetched[p]->fruitless = 0;
+			feed->fetched[p]->delivered = true;
+		}
 	return 0;
 }
 
@@ -294,16 +295,12 @@ static int read_notices(struct feed *feed)
 	return frames;
 }
 
-/* Returns 0, or a negative errno if the dataset cannot be fetched any more, or must be reopened. */
-static int attend_fetcher(struct feed *feed)
+static int attend_fetched(struct feed *feed, struct fetched *fetched)
 {
-	struct fetched *fetched = feed->fetched;
-	if (!fetched)
-		return 0;
 	unsigned connects = fetched->connects;
 	int r = fetch_attend(fetched, feed->error);
 	if (r == 0 && fetched->connects != connects)
-		r = reopen_watch_fetcher(feed);
+		r = reopen_watch_fetcher(feed, fetched);
 	if (r == FETCH_STALE) {
 		feed->fetched_stale = true;
 		r = error_set(feed->error, -ECONNRESET,
@@ -312,22 +309,46 @@ static int attend_fetcher(struct feed *feed)
 			      fetched->url, (unsigned long long)feed->epoch,
 			      (unsigned long long)feed->batch);
 	}
-	feed->failed = r;
 	return r;
+}
+
+/*
+ * Returns 0, or a negative errno if a dataset cannot be fetched any more, or the feed must be
+ * reopened. All fetchers are heard, so that all whose files are gone are known by then.
+ */
+static int attend_fetchers(struct feed *feed)
+{
+	int failed = 0;
+	for (uint32_t p = 0; p < feed->fetched_count && (failed == 0 || feed->fetched_stale); p++) {
+		int r = feed->fetched[p] ? attend_fetched(feed, feed->fetched[p]) : 0;
+		failed = r < 0 ? r : failed;
+	}
+	if (failed < 0)
+		feed->failed = failed;
+	return failed;
 }
 
 const char *feed_wait_text(struct feed *feed)
 {
-	return feed->fetched ? fetch_wait_text(feed->fetched) : "";
+	const char *text = "";
+
+	for (uint32_t p = 0; p < feed->fetched_count && !*text; p++)
+		if (feed->fetched[p])
+			text = fetch_wait_text(feed->fetched[p]);
+	return text;
 }
 
 static void wait_for_socket(struct feed *feed, int timeout_ms)
 {
 	uint64_t start_ns = clock_ns(CLOCK_MONOTONIC);
 	/* poll() ignores an fd of -1 */
-	struct pollfd p[2] = {{.fd = feed->connection.fd, .events = POLLIN},
-			      {.fd = feed->fetched ? feed->fetched->fd : -1, .events = POLLIN}};
-	poll(p, 2, timeout_ms); /* EINTR acts like a doorbell: the caller checks the ring again */
+	struct pollfd p[1 + FILLING_DATASETS] = {{.fd = feed->connection.fd, .events = POLLIN}};
+	nfds_t count = 1;
+	for (uint32_t i = 0; i < feed->fetched_count; i++)
+		if (feed->fetched[i])
+			p[count++] = (struct pollfd){.fd = feed->fetched[i]->fd, .events = POLLIN};
+	poll(p, count,
+	     timeout_ms); /* EINTR acts like a doorbell: the caller checks the ring again */
 	struct ring_ack *ack = feed->ring.ack;
 	uint64_t stall_ns = atomic_load_explicit(&ack->stall_ns, memory_order_relaxed);
 	atomic_store_explicit(&ack->stall_ns, stall_ns + clock_ns(CLOCK_MONOTONIC) - start_ns,
@@ -351,7 +372,7 @@ static int wait_for_slot(struct feed *feed, int timeout_ms, const struct ring_sl
 			return r;
 		int drained = read_notices(feed);
 		if (drained == 0) {
-			int failed = attend_fetcher(feed);
+			int failed = attend_fetchers(feed);
 			drained = failed < 0 ? failed : drained;
 		}
 		if (drained < 0) {

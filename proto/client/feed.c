@@ -157,39 +157,70 @@ static int keep_filling(struct feed *feed, const struct feed_filling *filling, c
 		     : 0;
 }
 
-/* The address of the feed's dataset in a store; NULL if it has none. */
-static int find_address(const struct feed *feed, const struct feed_options *options,
-			const char **ret_address, char *error)
+/* The dataset of a part, or the only one; it may be NULL. */
+static const char *dataset_of(const struct feed *feed, const char *only, uint32_t part)
 {
-	if (!feed->order) {
-		if (options->dataset && text_is_address(options->dataset))
-			*ret_address = options->dataset;
-		return 0;
-	}
-	for (uint32_t p = 0; p < feed->order->part_count; p++) {
-		if (!text_is_address(feed->order->parts[p].path))
-			continue;
-		*ret_address = feed->order->parts[p].path;
-		if (feed->order->part_count > 1)
-			return error_set(error, -ENOTSUP,
-					 "dataset: %.300s: a feed of several parts cannot read "
-					 "from stores; fetch it first: packimg fetch %.300s -o "
-					 "FILE.",
-					 *ret_address, *ret_address);
-	}
-	return 0;
+	return feed->order ? feed->order->parts[part].path : only;
 }
 
-static int fetch_dataset(struct feed *feed, const struct feed_options *options, char *error)
+static uint32_t dataset_count(const struct feed *feed)
 {
-	const char *address = NULL;
-	int r = find_address(feed, options, &address, error);
-	if (r < 0 || !address)
-		return r;
-	const struct fetch_options fetch = {.timeout_ms = options->open_timeout_ms,
-					    .progress = options->fetching,
-					    .progress_user = options->progress_user};
-	return fetch_open(address, &fetch, &feed->fetched, error);
+	return feed->order ? feed->order->part_count : 1;
+}
+
+static int fetch_one(struct feed *feed, const char *address, uint32_t part,
+		     const struct fetch_options *options, char *error)
+{
+	int r = fetch_open(address, options, &feed->fetched[part], error);
+	if (r == 0 && feed->order)
+		feed->order->messages[part]->filling = true;
+	return r;
+}
+
+/* The page that the datasets share; -1 if there is none yet. */
+static int find_page(const struct feed *feed)
+{
+	for (uint32_t p = 0; p < feed->fetched_count; p++)
+		if (feed->fetched[p])
+			return feed->fetched[p]->filling.page;
+	return -1;
+}
+
+static int fetch_datasets(struct feed *feed, const struct feed_options *options, char *error)
+{
+	struct fetch_options fetch = {.timeout_ms = options->open_timeout_ms,
+				      .progress = options->fetching,
+				      .progress_user = options->progress_user};
+	const uint32_t count = dataset_count(feed);
+	for (uint32_t p = 0; p < count; p++) {
+		const char *dataset = dataset_of(feed, options->dataset, p);
+		fetch.datasets += dataset && text_is_address(dataset);
+	}
+	if (options->filling && count > 1)
+		return error_set(error, -EINVAL,
+				 "filling: a feed of several parts cannot tell whose files are "
+				 "being filled; give one part.");
+	if (fetch.datasets > FILLING_DATASETS)
+		return error_set(error, -E2BIG,
+				 "parts: %u are in stores, but a feed can read %d from there; "
+				 "fetch some first, with packimg fetch.",
+				 fetch.datasets, FILLING_DATASETS);
+	if (fetch.datasets == 0)
+		return 0;
+	feed->fetched = calloc(count, sizeof(*feed->fetched));
+	if (!feed->fetched)
+		return error_set(error, -ENOMEM, "Out of memory.");
+	feed->fetched_count = count;
+	int r = 0;
+	for (uint32_t p = 0; r == 0 && p < count; p++) {
+		const char *dataset = dataset_of(feed, options->dataset, p);
+		if (!dataset || !text_is_address(dataset))
+			continue;
+		fetch.page = find_page(feed);
+		r = fetch_one(feed, dataset, p, &fetch, error);
+		fetch.number++;
+	}
+	return r;
 }
 
 static int open_feed(struct feed *feed, const struct feed_options *options, char *error)
@@ -200,7 +231,7 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 	if (r == 0 && options->order)
 		r = order_keep(options->order, &feed->order, error);
 	r = r ?: keep_filling(feed, options->filling, error);
-	r = r ?: fetch_dataset(feed, options, error);
+	r = r ?: fetch_datasets(feed, options, error);
 	r = r ?: feed_subscribe(feed, options, error);
 	r = r ?: keep_options(feed, options, error);
 	if (r < 0)
@@ -209,7 +240,9 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 		return error_set(error, -ENOMEM, "Out of memory.");
 	feed->wake = epoll_create1(EPOLL_CLOEXEC);
 	r = feed->wake < 0 ? -errno : reopen_watch_socket(feed);
-	r = r ?: reopen_watch_fetcher(feed);
+	for (uint32_t p = 0; r == 0 && p < feed->fetched_count; p++)
+		if (feed->fetched[p])
+			r = reopen_watch_fetcher(feed, feed->fetched[p]);
 	return r < 0 ? error_set(error, r, "Cannot watch the connection: %s.", strerror(-r)) : 0;
 }
 
@@ -275,7 +308,9 @@ void feed_close(struct feed *feed)
 		free(feed->field_names[i]);
 	sections_deinit(feed);
 	order_free(feed->order);
-	fetch_close(feed->fetched);
+	for (uint32_t p = 0; p < feed->fetched_count; p++)
+		fetch_close(feed->fetched[p]);
+	free(feed->fetched);
 	free(feed->parts);
 	free(feed->bucket_samples);
 	if (feed->options.value_count > 0)

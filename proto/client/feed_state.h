@@ -11,6 +11,7 @@
 #include "proto/client/feed.h"
 #include "proto/client/fetch.h"
 #include "proto/client/forks.h"
+#include "proto/filling.h"
 #include "proto/ring.h"
 
 #include <pthread.h>
@@ -105,10 +106,12 @@ struct feed {
 	int broken;
 	uint64_t epoch, batch; /* position of the next batch to hand out */
 	struct feed_info info;
-	struct kept_order *order;       /* owned; NULL unless opened with an order */
-	struct feed_filling filling;    /* options.filling: own descriptors, -1 without */
-	struct fetched *fetched;        /* owned; NULL unless opened by an address */
-	bool fetched_stale;             /* its files were removed: reopen the feed with others */
+	struct kept_order *order;    /* owned; NULL unless opened with an order */
+	struct feed_filling filling; /* options.filling: own descriptors, -1 without */
+	/* by part, or of the only dataset: owned; NULL for files on disk */
+	struct fetched **fetched;
+	uint32_t fetched_count; /* 0 if no dataset is in a store */
+	bool fetched_stale;     /* the files of one were removed: reopen the feed with others */
 	struct feed_opened_part *parts; /* [info.part_count], owned; never changes */
 	uint64_t *bucket_samples;       /* [order->bucket_count], owned; never changes */
 	struct wanted_batches wanted;
@@ -181,9 +184,9 @@ bool reopen_wanted(const struct feed *feed);
  * up. The error text is in feed->error.
  */
 int feed_reopen(struct feed *feed, int64_t deadline_ms);
-/* Add the connection's socket, and the fetcher's if there is one, to the set of feed_fd(). */
+/* Add the connection's socket, or that of a fetcher, to the set of feed_fd(). */
 int reopen_watch_socket(struct feed *feed);
-int reopen_watch_fetcher(struct feed *feed);
+int reopen_watch_fetcher(struct feed *feed, const struct fetched *fetched);
 /*
  * Releases batch `number` of a ring that was put away. -EINVAL if it is not held. Call with the
  * lock held.

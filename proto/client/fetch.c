@@ -76,21 +76,29 @@ static int protocol_error(const struct fetched *fetched, char *error)
 
 /* ---- messages ---- */
 
-static int send_open(struct fetched *fetched, bool facts, bool resumed, int64_t deadline_ms)
+/* `page` is sent without `resumed`; -1 for none. */
+static int send_open(struct fetched *fetched, bool facts, bool resumed, int page,
+		     int64_t deadline_ms)
 {
 	Loaderd__FetchOpen open = LOADERD__FETCH_OPEN__INIT;
 	Loaderd__FetchRequest request = LOADERD__FETCH_REQUEST__INIT;
 	uint8_t message[URL_MAX + 64];
-	const int fds[MEMORY_FILES] = {fetched->filling.map, fetched->filling.page};
+	const int memory[MEMORY_FILES] = {fetched->filling.map, fetched->filling.page};
+	unsigned count = resumed ? MEMORY_FILES : page >= 0;
 	open.version = VERSION;
 	open.url = fetched->url;
 	open.facts = facts;
 	open.resumed = resumed;
+	open.dataset = fetched->number;
+	open.datasets = fetched->datasets;
 	request.kind_case = LOADERD__FETCH_REQUEST__KIND_OPEN;
 	request.open = &open;
 	size_t size = loaderd__fetch_request__pack(&request, message);
-	return frame_send(fetched->fd, message, size, resumed ? fds : NULL,
-			  resumed ? MEMORY_FILES : 0, clock_left_ms(deadline_ms));
+	return frame_send(fetched->fd, message, size,
+			  resumed ? memory
+			  : count ? &page
+				  : NULL,
+			  count, clock_left_ms(deadline_ms));
 }
 
 /*
@@ -139,6 +147,22 @@ static int take_opened(struct fetched *fetched, const Loaderd__FetchOpened *open
 	return take_files(fetched, first);
 }
 
+/* A fetcher that knows no feeds of several datasets makes a page for each. */
+static int check_page(const struct fetched *fetched, const struct fetch_options *options,
+		      char *error)
+{
+	struct stat given, got;
+	if (options->facts || options->datasets <= 1 || options->page < 0 ||
+	    (fstat(options->page, &given) == 0 && fstat(fetched->filling.page, &got) == 0 &&
+	     given.st_dev == got.st_dev && given.st_ino == got.st_ino))
+		return 0;
+	return error_set(error, -ENOTSUP,
+			 "%.300s: the fetcher does not know of feeds of several parts: install "
+			 "loaderd-fetch and library of one version, or fetch the dataset first, "
+			 "with packimg fetch.",
+			 fetched->url);
+}
+
 static int take_progress(const struct fetch_options *options,
 			 const Loaderd__FetchProgress *progress, char *error)
 {
@@ -160,6 +184,8 @@ static int take_answer(struct fetched *fetched, const struct fetch_options *opti
 		return take_progress(options, reply->progress, error);
 	case LOADERD__FETCH_REPLY__KIND_OPENED:
 		r = take_opened(fetched, reply->opened, options->facts);
+		if (r == 0 && check_page(fetched, options, error) < 0)
+			return -ENOTSUP;
 		break;
 	case LOADERD__FETCH_REPLY__KIND_FILES:
 		r = take_files(fetched, 0);
@@ -248,7 +274,9 @@ static int open_fetched(struct fetched *fetched, const struct fetch_options *opt
 		r = connect_fetched(fetched, deadline_ms, error);
 		if (r < 0)
 			return r;
-		send_open(fetched, options->facts, false, deadline_ms); /* its end is seen next */
+		send_open(fetched, options->facts, false,
+			  options->datasets > 1 ? options->page : -1,
+			  deadline_ms); /* its end is seen next */
 		r = await_opened(fetched, options, error);
 		if (r != -ECONNRESET)
 			break;
@@ -272,6 +300,8 @@ int fetch_open(const char *url, const struct fetch_options *options, struct fetc
 	fetched->fd = -1;
 	fetched->wait.tell_ms = clock_ms() + WAIT_FIRST_MS;
 	fetched->filling = (struct feed_filling){sizeof(fetched->filling), -1, -1};
+	fetched->number = options->number;
+	fetched->datasets = options->datasets;
 	fork_guard_add(&fetched->guard, &fetched->fd);
 	fetched->url = strdup(url);
 	int r = !fetched->url ? error_set(error, -ENOMEM, "Out of memory.")
@@ -319,7 +349,7 @@ static int resume(struct fetched *fetched, char *error)
 	int r = connect_fetched(fetched, deadline_ms, error);
 	if (r < 0)
 		return safe_code(r);
-	send_open(fetched, false, true, deadline_ms); /* its end is seen next */
+	send_open(fetched, false, true, -1, deadline_ms); /* its end is seen next */
 	return 0;
 }
 

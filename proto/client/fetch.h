@@ -31,9 +31,11 @@ struct fetched {
 	/* connections of an attached feed that ended in a row; the feed resets it with each batch
 	 */
 	unsigned fruitless;
-	unsigned connects;           /* connections so far */
-	bool delivered;              /* a batch has come; set by the feed */
-	struct fetch_wait wait;      /* for the first batch */
+	unsigned connects;      /* connections so far */
+	bool delivered;         /* a batch has come; set by the feed */
+	struct fetch_wait wait; /* for the first batch */
+	/* of the datasets in stores of its feed, which share a page: its number, and their count */
+	uint32_t number, datasets;
 	struct feed_filling filling; /* owned; -1 with facts only */
 	int *files;                  /* [file_count], owned */
 	uint32_t file_count, file_room;
@@ -41,8 +43,10 @@ struct fetched {
 
 /* What fetch_open() needs beside the address. */
 struct fetch_options {
-	bool facts;          /* headers and sections are enough */
-	uint32_t timeout_ms; /* without a message of the fetcher; 0: CONNECTION_TIMEOUT_MS */
+	bool facts;                /* headers and sections are enough */
+	uint32_t number, datasets; /* as in struct fetched; 0 datasets count as 1 */
+	int page;                  /* with several datasets: their page; -1 to have one made */
+	uint32_t timeout_ms;       /* without a message of the fetcher; 0: CONNECTION_TIMEOUT_MS */
 	/* as feed_options.fetching */
 	int (*progress)(void *user, uint64_t done, uint64_t total);
 	void *progress_user;

@@ -21,6 +21,7 @@ enum {
 	QUOTA_PATIENCE_MS = 5000, /* the memory of the dead feed may not have been freed yet */
 	/* then the feed itself may be what ends the daemon: give up */
 	FRUITLESS_MAX = 5,
+	ANSWER_TIMEOUT_MS = 10000,
 	OLD_RINGS_MAX = 16, /* each old ring has a batch held by the caller, or is kept */
 	TRY_AGAIN = 2,      /* outcome of an attempt; not a code that a daemon can send */
 };
@@ -150,9 +151,9 @@ int reopen_watch_socket(struct feed *feed)
 	return watch_fd(feed, feed->connection.fd);
 }
 
-int reopen_watch_fetcher(struct feed *feed)
+int reopen_watch_fetcher(struct feed *feed, const struct fetched *fetched)
 {
-	return feed->fetched ? watch_fd(feed, feed->fetched->fd) : 0;
+	return watch_fd(feed, fetched->fd);
 }
 
 /* Makes feed_fd() fire at the next attempt: a socket that has hung up would always be readable. */
@@ -385,17 +386,51 @@ static int reopen_judge_failure(struct feed *feed, int code, bool connected, con
 	return TRY_AGAIN;
 }
 
-/* The old files are not those that the fetcher fills now. */
-static int refetch(struct feed *feed, char *error)
+/*
+ * The fetchers of other datasets may have the same to say, which would end the next connection.
+ */
+static int await_fetcher(struct feed *feed, struct fetched *fetched, char *error)
 {
-	const struct fetch_options options = {.timeout_ms = feed->options.open_timeout_ms};
-	struct fetched *fetched;
-	int r = fetch_open(feed->fetched->url, &options, &fetched, error);
+	int64_t deadline_ms = clock_ms() + ANSWER_TIMEOUT_MS;
+	int r = 0;
+	while (r == 0 && fetched->fd >= 0 && !fetched->answered && clock_left_ms(deadline_ms) > 0) {
+		struct pollfd p = {.fd = fetched->fd, .events = POLLIN};
+		unsigned connects = fetched->connects;
+		poll(&p, 1, clock_left_ms(deadline_ms));
+		r = fetch_attend(fetched, error);
+		if (r == 0 && fetched->connects != connects)
+			r = reopen_watch_fetcher(feed, fetched);
+	}
+	return r < 0 ? r : 0;
+}
+
+/* The old files are not those that the fetcher fills now. Several datasets go on with their page.
+ */
+static int refetch(struct feed *feed, uint32_t part, char *error)
+{
+	struct fetched *old = feed->fetched[part], *fetched;
+	const struct fetch_options options = {.timeout_ms = feed->options.open_timeout_ms,
+					      .number = old->number,
+					      .datasets = old->datasets,
+					      .page = old->filling.page};
+	int r = fetch_open(old->url, &options, &fetched, error);
 	if (r < 0)
 		return r;
-	fetch_close(feed->fetched);
-	feed->fetched = fetched;
-	return reopen_watch_fetcher(feed);
+	fetch_close(old);
+	feed->fetched[part] = fetched;
+	return reopen_watch_fetcher(feed, fetched);
+}
+
+static int refetch_stale(struct feed *feed, char *error)
+{
+	int r = 0;
+	for (uint32_t p = 0; r == 0 && p < feed->fetched_count; p++)
+		if (feed->fetched[p])
+			r = await_fetcher(feed, feed->fetched[p], error);
+	for (uint32_t p = 0; r == 0 && p < feed->fetched_count; p++)
+		if (feed->fetched[p] && feed->fetched[p]->fd < 0)
+			r = refetch(feed, p, error);
+	return r;
 }
 
 /*
@@ -417,8 +452,8 @@ static int reopen_attempt(struct feed *feed)
 	options.open_timeout_ms = left_ms < 1                     ? 1
 				  : left_ms < (int64_t)timeout_ms ? (uint32_t)left_ms
 								  : timeout_ms;
-	if (feed->fetched_stale && feed->fetched->fd < 0) {
-		int r = refetch(feed, error);
+	if (feed->fetched_stale) {
+		int r = refetch_stale(feed, error);
 		if (r < 0)
 			return reopen_give_up(feed, r == -ETIMEDOUT ? -EIO : r, error);
 	}
@@ -428,10 +463,12 @@ static int reopen_attempt(struct feed *feed)
 	if (r == 0) {
 		fresh->order = feed->order;
 		fresh->fetched = feed->fetched;
+		fresh->fetched_count = feed->fetched_count;
 		r = feed_subscribe(fresh, &options, error);
 		connected = fresh->connection.fd >= 0;
 		fresh->order = NULL;
 		fresh->fetched = NULL;
+		fresh->fetched_count = 0;
 	}
 	r = r ?: check_same_feed(feed, fresh, error);
 	r = r ?: take_over_connection(feed, fresh);

@@ -82,31 +82,40 @@ static uint32_t repeats_of(const struct feed_options *options)
 	return options->repeats != 0 ? options->repeats : 1;
 }
 
-/* What fills the dataset's files; NULL if they are complete. */
-static const struct feed_filling *filling_of(const struct feed *feed,
-					     const struct feed_options *options)
+/* Whether files of the feed are being filled, by a fetcher or by the caller's process. */
+static bool is_filling(const struct feed *feed, const struct feed_options *options)
 {
-	return feed->fetched ? &feed->fetched->filling : options->filling;
+	return feed->fetched_count > 0 || options->filling;
+}
+
+/* Adds what fills the files of a part: its fetcher, or the caller's process. */
+static void add_filling(const struct feed *feed, const struct feed_options *options, uint32_t part,
+			struct file_source *source)
+{
+	source->fetched = part < feed->fetched_count ? feed->fetched[part] : NULL;
+	source->filling = source->fetched ? &source->fetched->filling : options->filling;
 }
 
 /* Sends the request, and the files of its dataset or of its parts. */
-static int send_request(struct feed *feed, const struct feed_filling *filling,
+static int send_request(struct feed *feed, const struct feed_options *options,
 			const Loaderd__Request *request, int64_t *deadline_ms,
 			Loaderd__Reply **ret_reply, char *error)
 {
 	const struct kept_order *order = feed->order;
 	const char *pipeline = request->open_feed->pipeline;
-	const struct file_source only = {
-		.path = request->open_feed->dataset, .filling = filling, .fetched = feed->fetched};
+	struct file_source only = {.path = request->open_feed->dataset};
+	add_filling(feed, options, 0, &only);
 	if (!order)
 		return files_request(&feed->connection, request, pipeline, &only, 1, deadline_ms,
 				     ret_reply, error);
 	struct file_source *sources = calloc(order->part_count, sizeof(*sources));
 	if (!sources)
 		return error_set(error, -ENOMEM, "Out of memory.");
-	for (uint32_t p = 0; p < order->part_count; p++)
-		sources[p] = (struct file_source){order->parts[p].path, order->parts[p].lists,
-						  filling, feed->fetched};
+	for (uint32_t p = 0; p < order->part_count; p++) {
+		sources[p] = (struct file_source){.path = order->parts[p].path,
+						  .lists = order->parts[p].lists};
+		add_filling(feed, options, p, &sources[p]);
+	}
 	int r = files_request(&feed->connection, request, pipeline, sources, order->part_count,
 			      deadline_ms, ret_reply, error);
 	free(sources);
@@ -143,7 +152,7 @@ static int subscribe_as(struct feed *feed, const struct feed_options *options, u
 	open.views = true;
 	open.progress = true;
 	open.targets = true;
-	open.filling = filling_of(feed, options) ? 1 : 0;
+	open.filling = is_filling(feed, options);
 	open.patches = true;
 	open.name = (char *)(options->name ? options->name : "");
 	open.writable = options->writable == FEED_WRITABLE;
@@ -152,8 +161,7 @@ static int subscribe_as(struct feed *feed, const struct feed_options *options, u
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
-	int r = send_request(feed, filling_of(feed, options), &request, &deadline_ms, ret_reply,
-			     error);
+	int r = send_request(feed, options, &request, &deadline_ms, ret_reply, error);
 	return r < 0 ? r : receive_ring(feed, options, deadline_ms, ret_reply, error);
 }
 
@@ -201,7 +209,7 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
 			"does not know of wanted feeds: update it, or open the feed without.");
-	if (filling_of(feed, options) && opened->filling != 1)
+	if (is_filling(feed, options) && opened->filling != 1)
 		return daemon_error(
 			&feed->connection, error, -ENOTSUP,
 			"does not know of files that are being filled, as those of a store are: "

@@ -13,7 +13,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-
 enum { VERSION_NAME = 32 };
 enum { MAP_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 

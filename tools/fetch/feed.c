@@ -1,5 +1,6 @@
 #include "tools/fetch/feed.h"
 #include "format/base/system/clock.h"
+#include "format/base/system/io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,7 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
 
 static void futex_wake(_Atomic uint32_t *word)
 {
-	syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
+	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* Looks at the page at most twice in a millisecond, however often a worker calls. */
@@ -46,12 +47,13 @@ static void *watch_page(void *argument)
 		uint32_t seen = atomic_load(&page->calls);
 
 		/* a worker that ends gives the page's memory back */
-		atomic_store(&page->files, feed->dataset->entry.id);
+		atomic_store(&page->files[feed->number], feed->dataset->entry.id);
 		atomic_store(&feed->changed, true);
 		store_wake(feed->dataset->store);
 		atomic_store(&page->listening, 1);
 		futex_wait(&page->calls, seen);
-		atomic_store(&page->listening, 0);
+		if (!feed->shares_page)
+			atomic_store(&page->listening, 0);
 	}
 	return NULL;
 }
@@ -97,43 +99,53 @@ static int start_watcher(struct fetch_feed *feed)
 	return r;
 }
 
-int feed_new(struct remote_dataset *dataset, int map_fd, int page_fd, struct fetch_feed **ret_feed)
+/* Maps the page, and checks whose it is. */
+static int feed_open_page(struct fetch_feed *feed, const struct feed_memory *memory)
+{
+	feed->page_fd = memory->page_fd >= 0 ? memory->page_fd : make_page_file();
+	int r = feed->page_fd < 0 ? feed->page_fd : map_page(feed);
+
+	if (r)
+		return r;
+	_Atomic uint64_t *files = &feed->page->files[feed->number];
+	if (!memory->resumed)
+		atomic_store(files, feed->dataset->entry.id);
+	feed->first = atomic_load(&feed->page->firsts[feed->number]);
+	return atomic_load(files) == feed->dataset->entry.id ? 0 : -ESTALE;
+}
+
+int feed_new(struct remote_dataset *dataset, const struct feed_memory *memory,
+	     struct fetch_feed **ret_feed)
 {
 	struct fetch_feed *feed = calloc(1, sizeof(*feed));
-	bool resumed = page_fd >= 0;
 
-	if (feed) {
-		feed->dataset = dataset;
-		feed->page_fd = resumed ? page_fd : make_page_file();
+	if (!feed) {
+		io_close(memory->map_fd);
+		io_close(memory->page_fd);
+		return -ENOMEM;
 	}
-	int r = feed ? (feed->page_fd < 0 ? feed->page_fd : map_page(feed)) : -ENOMEM;
-	if (!feed && resumed)
-		close(page_fd);
-	if (!r && !resumed)
-		atomic_store(&feed->page->files, dataset->entry.id);
-	if (!r && atomic_load(&feed->page->files) != dataset->entry.id)
-		r = -ESTALE;
-	if (r) {
-		if (map_fd >= 0)
-			close(map_fd);
-	} else {
-		r = dataset_add_map(dataset, map_fd, &feed->map);
-	}
+	feed->dataset = dataset;
+	feed->number = memory->number;
+	feed->shares_page = memory->datasets > 1;
+	int r = feed_open_page(feed, memory);
+	if (r)
+		io_close(memory->map_fd);
+	else
+		r = dataset_add_map(dataset, memory->map_fd, &feed->map);
 	if (!r)
 		r = start_watcher(feed);
-	if (r && feed) {
+	if (r) {
 		feed->stopping = true; /* there is no watcher */
 		if (feed->map && --feed->map->users == 0)
 			dataset_remove_map(dataset, feed->map);
 		if (feed->page)
 			munmap(feed->page, FILLING_PAGE_SIZE);
-		if (feed->page_fd >= 0)
-			close(feed->page_fd);
+		io_close(feed->page_fd);
 		free(feed);
+		return r;
 	}
-	if (!r)
-		*ret_feed = feed;
-	return r;
+	*ret_feed = feed;
+	return 0;
 }
 
 void feed_free(struct fetch_feed *feed)
@@ -149,6 +161,16 @@ void feed_free(struct fetch_feed *feed)
 	free(feed);
 }
 
+/*
+ * The number in the dataset, plus 1, of a sample that the page numbers; 0 if the dataset lacks it.
+ */
+static uint64_t feed_own_sample(const struct fetch_feed *feed, uint64_t numbered)
+{
+	if (numbered <= feed->first || numbered - feed->first > feed->dataset->samples)
+		return 0;
+	return numbered - feed->first;
+}
+
 int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample)
 {
 	uint64_t planned = atomic_load(&feed->page->planned);
@@ -156,8 +178,7 @@ int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample)
 	if (feed->cursor >= planned || feed->cursor >= feed->done + FILLING_AHEAD)
 		return -ENODATA;
 	uint64_t sample = atomic_load(&feed->page->ahead[feed->cursor % FILLING_AHEAD]);
-	if (sample > feed->dataset->samples)
-		sample = 0;
+	sample = feed_own_sample(feed, sample);
 	feed->window[feed->cursor++ % FILLING_AHEAD] = sample;
 	*ret_sample = sample;
 	return 0;
@@ -211,9 +232,9 @@ unsigned feed_wishes(const struct fetch_feed *feed, struct wish wishes[FILLING_W
 
 	for (unsigned i = 0; i < FILLING_WISHES; i++) {
 		uint64_t word = atomic_load(&feed->page->wishes[i]);
-		uint64_t sample = word >> FILLING_WISH_TURN;
+		uint64_t sample = feed_own_sample(feed, word >> FILLING_WISH_TURN);
 
-		if (sample && sample <= feed->dataset->samples)
+		if (sample)
 			wishes[count++] = (struct wish){sample - 1, (uint8_t)word};
 	}
 	return count;
@@ -261,6 +282,7 @@ void feed_look(struct fetch_feed *feed, void (*over)(void *context, uint64_t sam
 	if (opened != feed->opened) {
 		pass_units(feed, feed->cursor, over, context);
 		feed->opened = opened;
+		feed->first = atomic_load(&feed->page->firsts[feed->number]);
 		feed->done = feed->cursor = 0;
 	}
 	if (done > feed->done)
@@ -269,7 +291,7 @@ void feed_look(struct fetch_feed *feed, void (*over)(void *context, uint64_t sam
 
 void feed_arrived(const struct fetch_feed *feed, uint64_t sample)
 {
-	if (!(atomic_load(&feed->page->waiting) >> sample % 64 & 1))
+	if (!(atomic_load(&feed->page->waiting) >> (feed->first + sample) % 64 & 1))
 		return;
 	atomic_fetch_add(&feed->page->arrived, 1);
 	futex_wake(&feed->page->arrived);

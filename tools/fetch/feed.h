@@ -1,7 +1,8 @@
 /*
  * A feed that reads a dataset while it is fetched: its page (proto/filling.h), and how far the
- * samples that it announces have been requested. Main thread only; a thread of its own waits for
- * the page to change, and wakes the store's loop.
+ * samples that it announces have been requested. A feed of several datasets is several of these,
+ * which share a page, and pass over each other's samples. Main thread only; a thread of its own
+ * waits for the page to change, and wakes the store's loop.
  *
  * What the page says is the word of a worker that may have been taken over: every number is copied
  * once and checked.
@@ -19,6 +20,9 @@ struct fetch_feed {
 	struct turn_map *map;
 	int page_fd;
 	struct filling_page *page;
+	uint32_t number;  /* of the dataset in the page */
+	bool shares_page; /* with other datasets */
+	uint64_t first;   /* of the dataset's samples in the page's numbering; as of `opened` */
 	pthread_t watcher;
 	_Atomic bool changed; /* by the watcher: the page is worth a look */
 	_Atomic bool stopping;
@@ -31,12 +35,19 @@ struct fetch_feed {
 	uint64_t window[FILLING_AHEAD];
 };
 
+/* The memory files of a feed. */
+struct feed_memory {
+	int map_fd, page_fd;       /* -1: to be made */
+	bool resumed;              /* both are those of an earlier fetcher */
+	uint32_t number, datasets; /* of the dataset in the page, of datasets; number < datasets */
+};
+
 /*
- * Makes a feed with a page of its own, or takes over an earlier fetcher's page and map, if the
- * descriptors are not negative; they are taken over in any case. -ESTALE: that one filled other
- * files; -EINVAL; -ENOMEM.
+ * Makes a feed. The descriptors are taken over in any case. -ESTALE: the earlier fetcher filled
+ * other files; -EINVAL; -ENOMEM.
  */
-int feed_new(struct remote_dataset *dataset, int map_fd, int page_fd, struct fetch_feed **ret_feed);
+int feed_new(struct remote_dataset *dataset, const struct feed_memory *memory,
+	     struct fetch_feed **ret_feed);
 void feed_free(struct fetch_feed *feed);
 /* Returns the sample of the next unit + 1, 0 if it has none; -ENODATA if none is known yet. */
 int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample);

@@ -155,7 +155,7 @@ void schedule_share_room(struct fetcher *fetcher, struct remote_dataset *dataset
 void schedule_opening(struct fetcher *fetcher)
 {
 	unsigned wanted = CONNECTIONS_OPENING < fetcher->connections_max ? CONNECTIONS_OPENING
-									   : fetcher->connections_max;
+									 : fetcher->connections_max;
 
 	if (fetcher->connections >= wanted)
 		return;

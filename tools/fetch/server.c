@@ -221,11 +221,11 @@ static void send_opened(struct client *client)
 	send_files(client, &reply);
 }
 
-static int make_feed(struct server *server, struct client *client, int map_fd, int page_fd,
+static int make_feed(struct server *server, struct client *client, const struct feed_memory *memory,
 		     struct packimg_error *error)
 {
 	const char *shown = client->dataset->objects[0].address.shown;
-	int r = feed_new(client->dataset, map_fd, page_fd, &client->feed);
+	int r = feed_new(client->dataset, memory, &client->feed);
 
 	if (r == -ESTALE)
 		return packimg_fail(error, r,
@@ -253,31 +253,53 @@ static bool has_hung_up(const struct client *client)
 	return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP));
 }
 
+/* Takes what FetchOpen says of the feed's memory, with its descriptors; -EPROTO. */
+static int take_memory(struct client *client, const Loaderd__FetchOpen *open,
+		       struct feed_memory *ret_memory)
+{
+	const unsigned count = frame_fd_count(&client->reader);
+
+	*ret_memory = (struct feed_memory){.map_fd = -1,
+					   .page_fd = -1,
+					   .resumed = open->resumed,
+					   .number = open->dataset,
+					   .datasets = open->datasets ? open->datasets : 1};
+	if (ret_memory->datasets > FILLING_DATASETS || open->dataset >= ret_memory->datasets ||
+	    (open->resumed && count != 2) || count > 2)
+		return -EPROTO;
+	if (open->resumed) {
+		ret_memory->map_fd = frame_take_fd(&client->reader, 0);
+		ret_memory->page_fd = frame_take_fd(&client->reader, 1);
+	} else if (ret_memory->datasets > 1 && count == 1) {
+		ret_memory->page_fd = frame_take_fd(&client->reader, 0);
+	}
+	return 0;
+}
+
 static void handle_open(struct server *server, struct client *client,
 			const Loaderd__FetchOpen *open)
 {
-	int map_fd = open->resumed ? frame_take_fd(&client->reader, 0) : -1;
-	int page_fd = open->resumed ? frame_take_fd(&client->reader, 1) : -1;
 	struct packimg_error error = {{0}};
-	int r = 0;
+	struct feed_memory memory;
+	int r = take_memory(client, open, &memory);
 
 	if (open->version != FETCH_VERSION)
 		r = packimg_fail(&error, -EPROTO,
 				 "loaderd-fetch speaks version %d of its protocol, libfeed %u: "
 				 "install the same version of both",
 				 FETCH_VERSION, open->version);
-	else if (client->dataset || (open->resumed && (map_fd < 0 || page_fd < 0)))
+	else if (client->dataset || r)
 		r = packimg_fail(&error, -EPROTO, "FetchOpen is wrong");
 	else if (has_hung_up(client))
 		r = packimg_fail(&error, -EINTR, "the client has gone");
 	if (!r)
 		r = get_dataset(server, client, open->url, &error);
 	if (!r && !open->facts) {
-		r = make_feed(server, client, map_fd, page_fd, &error);
-		map_fd = page_fd = -1;
+		r = make_feed(server, client, &memory, &error);
+		memory.map_fd = memory.page_fd = -1;
 	}
-	io_close(map_fd);
-	io_close(page_fd);
+	io_close(memory.map_fd);
+	io_close(memory.page_fd);
 	if (r) {
 		send_error(server, client, r, error.text);
 		client->gone = true;

@@ -23,7 +23,7 @@ Path = Union[str, bytes, "os.PathLike[str]"]
 class Part:
     """A dataset, and which of its samples a feed draws, and how often: Feed([Part("a.pimg", share=3), Part("b.pimg")]).
 
-    dataset            path of a .pimg file or set of shards
+    dataset            path of a .pimg file or set of shards, or an address in a store
     share              share of this part in the mixture: of every period of as many samples as the sum of all shares, exactly this many.
                        Fractions are scaled to whole numbers, which sum to at most 65,536. {batch: share} changes it in training
     where              a filter over the samples, such as 'width >= 200 and label in (1, 5)', see loaderd(1), FILTERS

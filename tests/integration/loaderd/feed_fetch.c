@@ -264,7 +264,9 @@ TEST(what_cannot_be_opened)
 				   .stage_count = 1};
 	scene.remote.dataset = NULL;
 	scene.remote.order = &order;
-	expect_refusal(&scene.remote, -ENOTSUP, "several parts cannot read from stores");
+	/* as of a fetcher that is older than these */
+	expect_refusal(&scene.remote, -ENOTSUP,
+		       "the fetcher does not know of feeds of several parts");
 	/* One part is as good as a dataset. */
 	order.part_count = 1;
 	order.stage_count = 0;

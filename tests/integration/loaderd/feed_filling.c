@@ -376,7 +376,8 @@ TEST(several_parts_are_refused)
 				   .stage_count = 1};
 	scene.filling.dataset = NULL;
 	scene.filling.order = &order;
-	expect_refusal(&scene.filling, "a feed of 2 parts cannot read files that are being filled");
+	expect_refusal(&scene.filling,
+		       "filling: a feed of several parts cannot tell whose files are being filled");
 	/* One part is as good as a dataset. */
 	order.part_count = 1;
 	order.stage_count = 0;

@@ -127,8 +127,8 @@ class Addresses(Case):
 
     def test_what_cannot_be_opened(self):
         self.refused("the store has no such object", self.open, "s3://test/none.pimg")
-        both = [loaderd.Part(self.address, share=1), loaderd.Part(self.path, share=1)]
-        self.refused("a feed of several parts cannot read from stores", self.open, both)
+        both = [loaderd.Part(self.address, share=1), loaderd.Part(self.address, share=1)]
+        self.refused("the fetcher does not know of feeds of several parts", self.open, both)
         self.change(LOADERD_FETCH="/nonexistent/loaderd-fetch", AWS_PROFILE="other")
         self.refused(f"packimg fetch {self.address} -o FILE", self.open, self.address)
 

@@ -95,6 +95,56 @@ class Stores(StoreCase):
             peak = re.search(r"VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text())
             self.assertLess(int(peak[1]), 64 << 10)
 
+    def mixture(self, where="", **options):
+        """Opens a mixture of the dataset in the store, a local one and another one in the store; and the same of local files."""
+        paths = [self.path, self.dir / "local2.pimg", self.dir / "there2.pimg"]
+        for i, path in enumerate(paths[1:]):
+            random_bytes = numpy.random.default_rng(10 + i)
+            with loaderd.Writer(path, "image: image u8[h,w,3]\nlabel: class i32", classes=["a", "b"], overwrite=True) as writer:
+                for k in range(SAMPLES // 2):
+                    writer.add({"image": random_bytes.integers(0, 256, (120 + k % 7, 130, 3), "u1"), "label": k % 2})
+        self.store.put("data", "sets/there2.pimg", paths[2].read_bytes())
+        shares = (3, 1, 2)
+        made = []
+        for datasets in ((ADDRESS, paths[1], "s3://data/sets/there2.pimg"), paths):
+            parts = [loaderd.Part(str(dataset), share=share, where=where) for dataset, share in zip(datasets, shares)]
+            made.append(self.open(parts, **options))
+        return made
+
+    def test_a_mixture(self):
+        for options in ({}, {"where": "label = 1"}, {"epoch_samples": 150}, {"mix": "batch"}):
+            with self.subTest(options):
+                remote, local = self.mixture(**options)
+                self.assertEqual(self.hash_of(remote), self.hash_of(local))
+
+    def test_a_mixture_whose_fetchers_and_workers_are_killed(self):
+        self.survives(lambda: self.kill_all(self.fetchers()), self.mixture)
+        self.survives(lambda: self.kill_all(self.daemons(workers=True)), self.mixture)
+
+    def test_a_mixture_whose_cache_is_removed(self):
+        calls = []
+
+        def remove():
+            calls.append(1)
+            if len(calls) == 3:
+                shutil.rmtree(self.cache)
+                self.kill_all(self.fetchers())
+
+        self.store.delay_s = 0.02
+        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": SMALL_CACHE}):
+            remote, local = self.mixture()
+        self.assertEqual(self.hash_of(remote, remove), self.hash_of(local))
+
+    def test_a_damaged_local_part_of_a_mixture(self):
+        wrong = bytearray(self.path.read_bytes())
+        wrong[9050] ^= 255
+        (self.dir / "bad.pimg").write_bytes(wrong)
+        parts = [loaderd.Part(ADDRESS), loaderd.Part(str(self.dir / "bad.pimg"))]
+        with self.open(parts) as feed:
+            self.assertEqual(sum(batch.bad for batch in feed), 1)
+        with self.assertRaisesRegex(loaderd.FeedError, "checksum; the file is damaged"):
+            self.hash_of(self.open(parts, bad="fail"))
+
     def test_latency_and_faults(self):
         self.store.delay_s = 0.05
         self.store.chaos = random.Random(3)
@@ -117,13 +167,13 @@ class Stores(StoreCase):
                 found.append(pid)
         return found
 
-    def survives(self, kill):
+    def survives(self, kill, make=None):
         """Reads epochs beside a local feed until something has been killed KILLS times."""
         self.store.delay_s = DELAY_S
         self.store.chaos = random.Random(5) if CHAOS else None
         choice, killed = random.Random(4), 0
         with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": SMALL_CACHE}):  # so that there is always something to fetch
-            remote, local = self.open(ADDRESS), self.open(self.path)
+            remote, local = make() if make else (self.open(ADDRESS), self.open(self.path))
         with remote, local:
             while killed < KILLS:
                 for one, other in zip(remote, local):

@@ -90,7 +90,7 @@ class StoreCase(unittest.TestCase):
     def open(dataset, **options):
         given = {"batch_size": 16, "pipeline": "random_resized_crop(32) hflip", "shuffle": True, "seed": 7, "daemon": "private",
                  "threads": 2, **options}
-        return loaderd.Feed(str(dataset), **given)
+        return loaderd.Feed(dataset if isinstance(dataset, list) else str(dataset), **given)
 
     @staticmethod
     def hash_of(feed, each=lambda: None, epochs=2):

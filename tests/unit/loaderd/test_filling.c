@@ -114,8 +114,11 @@ static struct filling *new_filling(void)
 	turns = map_memory(map_fd, SAMPLES);
 	for (unsigned i = 0; i < SAMPLES; i++)
 		atomic_store(&turns[i], FILLING_PRESENT);
+	struct filling_part *part = malloc(sizeof(*part));
+	*part = (struct filling_part){.first = 0, .count = SAMPLES, .map_fd = map_fd};
 	struct filling_options options = {.dataset = dataset,
-					  .map_fd = map_fd,
+					  .parts = part,
+					  .part_count = 1,
 					  .page = map_memory(page_fd, FILLING_PAGE_SIZE),
 					  .timeout_ms = 60000,
 					  .thread_indices = 1};
