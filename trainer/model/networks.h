@@ -29,6 +29,9 @@
 	X(vit, vit_tiny_patch16, .channels = 192, .blocks = {12}, .heads = 3, .patch = 16)         \
 	X(vit, vit_small_patch16, .channels = 384, .blocks = {12}, .heads = 6, .patch = 16)        \
 	X(vit, vit_base_patch16, .channels = 768, .blocks = {12}, .heads = 12, .patch = 16)        \
+	X(vit, vit_large_patch16, .channels = 1024, .blocks = {24}, .heads = 16, .patch = 16)      \
+	X(vit, vit_1b_patch14, .channels = 1408, .hidden = 6144, .blocks = {40}, .heads = 22,      \
+	  .patch = 14)                                                                             \
 	X(speednet, speednet, .stem = RECIPE_STEM_CIFAR, .one_stem = true, .side_min = 9,          \
 	  .logit_scale = 1.0f / 9)
 /* clang-format on */
@@ -48,6 +51,8 @@ struct network {
 	int stem;
 	bool one_stem;  /* model.stem does not apply */
 	uint32_t heads; /* number of attention heads */
+	/* channels between the two layers of a transformer's perceptron; 0 for 4 x channels */
+	uint32_t hidden;
 	uint32_t patch; /* default of model.patch; 0 if the network has no patches */
 	/* smallest input side that the strides allow; 0: the patch, or 1 without patches */
 	uint32_t side_min;

@@ -1,9 +1,11 @@
 /*
  * Vision transformers (Dosovitskiy et al. 2020, arXiv:2010.11929; tiny and small: Touvron et al.
- * 2020, arXiv:2012.12877; LayerScale: Touvron et al. 2021, arXiv:2103.17239, section 2), with the
- * structure and names of timm. Patches become tokens. Blocks normalise before attention and before
- * a two-layer perceptron. A last norm precedes the head, whose input is the class token, or with
- * model.pool = average the mean of the patches, without a class token.
+ * 2020, arXiv:2012.12877; LayerScale: Touvron et al. 2021, arXiv:2103.17239, section 2; 1b: the
+ * sizes of ViT-g/14, Zhai et al. 2021, arXiv:2106.04560, but 22 heads of 64 channels instead of 16
+ * of 88, which attention on a GPU does not take), with the structure and names of timm. Patches
+ * become tokens. Blocks normalise before attention and before a two-layer perceptron. A last norm
+ * precedes the head, whose input is the class token, or with model.pool = average the mean of the
+ * patches, without a class token.
  */
 #include "trainer/model/layers.h"
 
@@ -31,6 +33,13 @@ static struct device_value *branch_end(struct builder *b, struct device_value *x
 			   });
 }
 
+/* Channels between the two layers of the perceptron. */
+static uint32_t hidden_channels(const struct model *model, uint32_t channels)
+{
+	uint32_t hidden = model->network->hidden;
+	return hidden ? layer_width(model->recipe.width, hidden) : 4 * channels;
+}
+
 static struct device_value *block(struct builder *b, struct device_value *input, float drop_path)
 {
 	uint32_t channels = layer_channels(input);
@@ -42,7 +51,7 @@ static struct device_value *block(struct builder *b, struct device_value *input,
 	x = layer_layer_norm(b, input, "norm2");
 	x = layer_dense(b, x,
 			&(struct layer_dense){.name = "mlp.fc1",
-					      .outputs = 4 * channels,
+					      .outputs = hidden_channels(b->model, channels),
 					      .activation = DEVICE_GELU});
 	return branch_end(b, x, input, 2, drop_path);
 }

@@ -103,8 +103,9 @@ TEST_WITH(mistakes, setup, teardown)
 		"r.ini:4: model.name = \"resnet19\": expected one of resnet18|resnet34|resnet50|"
 		"resnet101|resnet152|resnext50_32x4d|resnext101_32x8d|resnext101_64x4d|"
 		"wide_resnet50_2|wide_resnet101_2|resnet_cifar|convnext_tiny|vit_tiny_patch16|"
-		"vit_small_patch16|vit_base_patch16|speednet; did you mean resnet18?");
-	refused(recipe, "[model]\nname = vit\n", "vit_base_patch16|speednet");
+		"vit_small_patch16|vit_base_patch16|vit_large_patch16|vit_1b_patch14|speednet; did "
+		"you mean resnet18?");
+	refused(recipe, "[model]\nname = vit\n", "vit_1b_patch14|speednet");
 	assert_null(strstr(error, "did you mean"));
 	refused(recipe, "[model]\nname =\n", "r.ini:2: model.name = \"\": expected one of");
 	refused(recipe, "[model]\ndepth = 21\n",
