@@ -31,6 +31,7 @@ enum option_key {
 	OPTION_EVALUATE = 256,
 	OPTION_HELP_RECIPE,
 	OPTION_SIZE,
+	OPTION_RANKS,
 	OPTION_TRACE_STEPS,
 };
 
@@ -127,6 +128,10 @@ static const struct options_row options[] = {
 	 "Print the operations, memory and time that the described GPU would need for a step, and "
 	 "exit; the GPU need not be present",
 	 OPTIONS_TEXT, AT(plan.device)},
+	{"ranks", OPTION_RANKS, "N",
+	 "With --plan: print how N such GPUs can divide a step, with memory, bytes sent and "
+	 "images/s, "
+	 "best first"},
 	{"plot", 0, "FILE.svg",
 	 "Plot losses and accuracies of the runs in the given folders and exit", OPTIONS_TEXT,
 	 AT(plot)},
@@ -149,6 +154,16 @@ static int parse_size(const char *text, struct argp_state *state)
 		argp_error(state, "--size=%s: expected a number of pixels from 1 to %d", text,
 			   ESTIMATE_SIDE_MAX);
 	return (int)size;
+}
+
+static uint32_t parse_ranks(const char *text, struct argp_state *state)
+{
+	char *end;
+	unsigned long ranks = strtoul(text, &end, 10);
+	if (*end || ranks < 1 || ranks > ESTIMATE_RANKS_MAX)
+		argp_error(state, "--ranks=%s: expected a number of GPUs from 1 to %d", text,
+			   ESTIMATE_RANKS_MAX);
+	return (uint32_t)ranks;
 }
 
 /* Rejects options that conflict with those that train or measure from the initial weights. */
@@ -220,6 +235,10 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 			state,
 			"--size=%u requires --plan; training uses the image size of data.pipeline",
 			arguments->plan.size);
+	if (arguments->plan.ranks && !arguments->plan.device)
+		argp_error(state,
+			   "--ranks=%u requires --plan; mpirun -n %u trains with that many ranks",
+			   arguments->plan.ranks, arguments->plan.ranks);
 	for (unsigned i = 0; !arguments->plot && i < arguments->override_count; i++) {
 		const char *text = arguments->overrides[i];
 		size_t length = strlen(text), end = strlen(ending);
@@ -253,6 +272,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		exit(EXIT_SUCCESS);
 	case OPTION_SIZE:
 		arguments->plan.size = (uint32_t)parse_size(argument, state);
+		return 0;
+	case OPTION_RANKS:
+		arguments->plan.ranks = parse_ranks(argument, state);
 		return 0;
 	case OPTION_TRACE_STEPS:
 		parse_trace_steps(argument, state, &arguments->run);

@@ -59,7 +59,8 @@ TABLE = {
     "trainer/algorithms": "format/augment/mix.h trainer/recipe trainer/model trainer/device/device.h",
     "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/pos_embed.h trainer/device/device.h",
     "trainer/estimate": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
-                    "trainer/device/cuda trainer/device/cuda/lowering",
+                    "trainer/device/buckets.h trainer/device/cuda trainer/device/cuda/lowering "
+                    "trainer/device/cuda/ranks/collective.h",
     "trainer/log": "trainer/recipe",
     # run: its folders include only the context and lower layers; run connects them; further folders hold what uses a whole run
     "trainer/run/output": "trainer/run/context.h trainer/checkpoint trainer/log",

@@ -8,153 +8,15 @@
 #include "trainer/algorithms/resampling.h"
 #include "trainer/device/cuda/engines.h"
 #include "trainer/device/cuda/lowering/planner.h"
-#include "trainer/device/cuda/lowering/roofline.h"
-#include "trainer/estimate/estimate_teacher.h"
+#include "trainer/estimate/estimate_internal.h"
 #include "trainer/estimate/fusion_breaks.h"
-#include "trainer/model/model.h"
+#include "trainer/estimate/meshes.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define estimate_fail(error, code, ...)                                                            \
-	sentence_fail((error), ESTIMATE_ERROR_MAX, (code), __VA_ARGS__)
-
-/* ---- the device's file ---- */
-
-struct estimate_device {
-	struct roofline_device roofline;
-	char *name, *source;
-	uint64_t memory_bytes;
-	char *properties; /* JSON text for cuDNN */
-};
-
-static void estimate_device_deinit(struct estimate_device *device)
-{
-	free(device->name);
-	free(device->source);
-	free(device->properties);
-}
-
-static int take_number(const json_t *object, const char *path, const char *key, double *ret_value,
-		       char *error)
-{
-	const json_t *value = json_object_get(object, key);
-	if (!json_is_number(value) || !(json_number_value(value) > 0) ||
-	    json_number_value(value) > 1e18)
-		return estimate_fail(error, -EINVAL, "%s: %s must be a number above 0, up to 1e18",
-				     path, key);
-	*ret_value = json_number_value(value);
-	return 0;
-}
-
-static int take_text(const json_t *object, const char *path, const char *key, char **ret_text,
-		     char *error)
-{
-	const char *text = json_string_value(json_object_get(object, key));
-	if (!text)
-		return estimate_fail(error, -EINVAL, "%s: %s must be a string", path, key);
-	*ret_text = strdup(text);
-	return *ret_text ? 0 : estimate_fail(error, -ENOMEM, "out of memory");
-}
-
-/*
- * Checks properties for which cuDNN accepts any value, but then finds no engine or an unsuitable
- * one.
- */
-static int take_properties(const json_t *json, const char *path, char *error)
-{
-	double version = 0, processors;
-	int r = take_number(json, path, "deviceVer", &version, error);
-	if (r < 0)
-		return r;
-	if (version < 800)
-		return estimate_fail(
-			error, -EINVAL,
-			"%s: deviceVer = %g: expected 800 or more, compute capability 8.0", path,
-			version);
-	return take_number(json, path, "multiProcessorCount", &processors, error);
-}
-
-static int read_device(struct estimate_device *device, json_t *json, const char *path, bool tf32,
-		       char *error)
-{
-	const char *const elements[] = {
-		[CUDA_F32] = tf32 ? "tf32" : "fp32", [CUDA_F16] = "fp16", [CUDA_BF16] = "bf16"};
-	const json_t *roofline = json_object_get(json, "roofline");
-	const json_t *flops = json_object_get(roofline, "flops_per_second");
-	double memory = 0;
-	if (!json_is_object(roofline) || !json_is_object(flops))
-		return estimate_fail(error, -EINVAL,
-				     "%s has no \"roofline\" with bytes_per_second and "
-				     "flops_per_second; see the files in devices/",
-				     path);
-	int r = take_text(json, path, "deviceName", &device->name, error);
-	if (r < 0)
-		return r;
-	r = take_text(roofline, path, "source", &device->source, error);
-	if (r < 0)
-		return r;
-	r = take_number(json, path, "totalGlobalMem", &memory, error);
-	if (r < 0)
-		return r;
-	r = take_number(roofline, path, "bytes_per_second", &device->roofline.bytes_per_second,
-			error);
-	if (r < 0)
-		return r;
-	for (int i = 0; i < 3; i++) {
-		r = take_number(flops, path, elements[i], &device->roofline.flops_per_second[i],
-				error);
-		if (r < 0)
-			return r;
-	}
-	r = take_properties(json, path, error);
-	if (r < 0)
-		return r;
-	device->memory_bytes = (uint64_t)memory;
-	json_object_del(json, "roofline");
-	device->properties = json_dumps(json, JSON_COMPACT);
-	return device->properties ? 0 : estimate_fail(error, -ENOMEM, "out of memory");
-}
-
-static int estimate_device_init(struct estimate_device *device, const char *path, bool tf32,
-				char *error)
-{
-	json_error_t where;
-	json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
-	*device = (struct estimate_device){0};
-	if (!json && where.line < 1)
-		return estimate_fail(error, -EINVAL, "%s", where.text);
-	if (!json)
-		return estimate_fail(error, -EINVAL, "%s: line %d: %s", path, where.line,
-				     where.text);
-	int r = read_device(device, json, path, tf32, error);
-	json_decref(json);
-	if (r < 0)
-		estimate_device_deinit(device);
-	return r;
-}
-
 /* ---- planning ---- */
-
-struct estimate {
-	struct recipe recipe_copy;   /* copy of the recipe; its strings belong to the caller */
-	const struct recipe *recipe; /* points to `recipe_copy` */
-	/*
-	 * train.accumulate = auto: find the number of micro-batches and store it in `recipe_copy`
-	 */
-	bool auto_accum;
-	const struct estimate_options *options;
-	struct estimate_device device;
-	struct program_options program;
-	uint32_t size, classes;
-	uint32_t pipeline_size; /* image side according to data.pipeline; 0 if unknown */
-	struct device *planner;
-	struct device_params *params;
-	struct model *model;
-	struct estimate_teacher teacher;
-};
 
 static void choose(struct estimate *estimate, const struct engines *engines)
 {
@@ -267,6 +129,15 @@ static uint32_t micro_batch(const struct recipe *recipe)
 	return count ? (uint32_t)count : 1;
 }
 
+/* Number of images per evaluation batch; 0 if the recipe does not evaluate. */
+static uint32_t eval_batch(const struct recipe *recipe)
+{
+	if (!*recipe->data.val)
+		return 0;
+	return recipe->data.val_batch_size ? (uint32_t)recipe->data.val_batch_size
+					   : micro_batch(recipe);
+}
+
 /* Number of images per step. */
 static double images_of(const struct estimate *estimate)
 {
@@ -340,22 +211,15 @@ static void print_layers(const struct estimate *estimate, const struct cuda_prog
 			print_layer(estimate, program, program->graph->nodes[i], backward, file);
 }
 
-struct estimate_memory {
-	struct roofline_store store;
-	struct roofline_sums matrices; /* memory for matrix products of the update */
-	double teacher;                /* this member and those below are in bytes */
-	double staging, total;
-};
-
-/* If the recipe does not evaluate, eval is NULL and its count 0. */
-static struct estimate_memory memory_of(const struct estimate *estimate,
-					const struct cuda_program *train,
-					const struct cuda_program *eval, uint32_t eval_count)
+struct estimate_memory estimate_memory(const struct estimate *estimate,
+				       const struct cuda_program *train,
+				       const struct cuda_program *eval)
 {
 	/* a batch has u8 pixels with up to 4 channels; one is in use while the next one arrives */
 	double pixels = (double)estimate->size * estimate->size;
 	struct estimate_memory m = {
-		.staging = 2 * 4 * pixels * ((double)micro_batch(estimate->recipe) + eval_count)};
+		.staging = 2 * 4 * pixels *
+			   ((double)micro_batch(estimate->recipe) + eval_batch(estimate->recipe))};
 	roofline_store(estimate->params, estimate->program.element, &m.store);
 	roofline_matrices(&estimate->device.roofline, estimate->params, estimate->program.element,
 			  &m.matrices);
@@ -377,7 +241,7 @@ static struct estimate_memory memory_of(const struct estimate *estimate,
  * driver's memory.
  */
 static bool fits(const struct estimate *estimate, const struct cuda_program *train,
-		 const struct cuda_program *eval, uint32_t eval_count)
+		 const struct cuda_program *eval)
 {
 	double limit = estimate->recipe->train.memory_limit * (1 << 30);
 	const struct device_graph *teacher = estimate->teacher.graph;
@@ -385,14 +249,15 @@ static bool fits(const struct estimate *estimate, const struct cuda_program *tra
 	    ((double)train->arena.size > limit || (eval && (double)eval->arena.size > limit) ||
 	     (teacher && (double)planner_program(teacher)->arena.size > limit)))
 		return false;
-	return memory_of(estimate, train, eval, eval_count).total <=
+	return estimate_memory(estimate, train, eval).total <=
 	       (double)estimate->device.memory_bytes;
 }
 
 static void print_memory(const struct estimate *estimate, const struct cuda_program *train,
-			 const struct cuda_program *eval, uint32_t eval_count, FILE *file)
+			 const struct cuda_program *eval, FILE *file)
 {
-	struct estimate_memory m = memory_of(estimate, train, eval, eval_count);
+	uint32_t eval_count = eval_batch(estimate->recipe);
+	struct estimate_memory m = estimate_memory(estimate, train, eval);
 	fprintf(file, "memory      %10.1f MB activations and workspace (%.1f without sharing)\n",
 		(double)train->arena.size / 1e6, (double)train->arena.unshared / 1e6);
 	if (eval)
@@ -416,17 +281,8 @@ static void print_memory(const struct estimate *estimate, const struct cuda_prog
 		(double)estimate->device.memory_bytes / 1e9);
 }
 
-/* Duration of a step and its parts. */
-struct step_time {
-	struct roofline_sums passes[2]; /* forward, backward */
-	struct roofline_sums matrices;  /* matrix products of the update */
-	/* update_bytes is in bytes; `update` and the members below are in seconds */
-	double update_bytes, update;
-	double teacher; /* the teacher's forward pass on every batch */
-	double all, images_per_second;
-};
-
-static struct step_time step_time(const struct estimate *estimate, const struct cuda_program *train)
+struct step_time estimate_step_time(const struct estimate *estimate,
+				    const struct cuda_program *train)
 {
 	const struct roofline_device *roofline = &estimate->device.roofline;
 	double times = passes_of(estimate);
@@ -457,7 +313,7 @@ static struct step_time step_time(const struct estimate *estimate, const struct 
 static void print_time(const struct estimate *estimate, const struct cuda_program *train,
 		       FILE *file)
 {
-	struct step_time t = step_time(estimate, train);
+	struct step_time t = estimate_step_time(estimate, train);
 	const struct roofline_sums *sums = t.passes;
 	double images = images_of(estimate);
 	for (int backward = 0; backward < 2; backward++)
@@ -496,8 +352,8 @@ static int print_recompute(struct estimate *estimate, const struct cuda_program 
 			"%-12s%10.1f MB activations and workspace, %.0f images/s with "
 			"train.recompute = %u%s\n",
 			i ? "" : "recompute", (double)programs[i]->arena.size / 1e6,
-			step_time(estimate, programs[i]).images_per_second, i ? other : own,
-			i ? "" : ", as it is");
+			estimate_step_time(estimate, programs[i]).images_per_second,
+			i ? other : own, i ? "" : ", as it is");
 	device_graph_free(graph);
 	return 0;
 }
@@ -515,11 +371,12 @@ static void print_head(const struct estimate *estimate, const struct engines *en
 	fprintf(file, "plans    %s, fusion %s\n", engines->name, fusions[estimate->program.fusion]);
 	char parts[96] = "";
 	uint32_t count = recipe_accumulate(estimate->recipe);
-	if (estimate->auto_accum)
+	bool meshes = estimate->options->ranks > 1; /* each has its own micro-batches */
+	if (estimate->auto_accum && !meshes)
 		snprintf(parts, sizeof(parts),
 			 ", in %u micro-batch%s of %u (train.accumulate = auto)", count,
 			 count == 1 ? "" : "es", micro_batch(estimate->recipe));
-	else if (count > 1)
+	else if (count > 1 && !meshes)
 		snprintf(parts, sizeof(parts), ", in micro-batches of %u",
 			 micro_batch(estimate->recipe));
 	fprintf(file, "model    %s, %u class%s%s, batches of %llu image%s of %u x %u%s%s\n",
@@ -543,17 +400,8 @@ static void print_program(const struct estimate *estimate, const struct cuda_pro
 
 /* ---- report ---- */
 
-/* Number of images per evaluation batch; 0 if the recipe does not evaluate. */
-static uint32_t eval_batch(const struct recipe *recipe)
-{
-	if (!*recipe->data.val)
-		return 0;
-	return recipe->data.val_batch_size ? (uint32_t)recipe->data.val_batch_size
-					   : micro_batch(recipe);
-}
-
-static int make_graphs(struct estimate *estimate, struct device_graph **ret_train,
-		       struct device_graph **ret_eval, char *error)
+int estimate_make_graphs(struct estimate *estimate, struct device_graph **ret_train,
+			 struct device_graph **ret_eval, char *error)
 {
 	uint32_t count = eval_batch(estimate->recipe);
 	int r = make_graph(estimate, DEVICE_TRAIN, micro_batch(estimate->recipe),
@@ -574,10 +422,9 @@ static int find_graphs(struct estimate *estimate, struct device_graph **ret_trai
 		       struct device_graph **ret_eval, char *error)
 {
 	for (;;) {
-		int r = make_graphs(estimate, ret_train, ret_eval, error);
+		int r = estimate_make_graphs(estimate, ret_train, ret_eval, error);
 		if (r < 0 || !estimate->auto_accum ||
-		    fits(estimate, planner_program(*ret_train), program_or_null(*ret_eval),
-			 eval_batch(estimate->recipe)))
+		    fits(estimate, planner_program(*ret_train), program_or_null(*ret_eval)))
 			return r;
 		uint32_t next = mix_parts_after(&estimate->recipe->train,
 						recipe_accumulate(estimate->recipe),
@@ -603,8 +450,7 @@ static int report(struct estimate *estimate, const struct engines *engines, FILE
 	if (r == 0) {
 		print_head(estimate, engines, file);
 		print_program(estimate, planner_program(train), file);
-		print_memory(estimate, planner_program(train), program_or_null(eval),
-			     eval_batch(estimate->recipe), file);
+		print_memory(estimate, planner_program(train), program_or_null(eval), file);
 		print_time(estimate, planner_program(train), file);
 		r = print_recompute(estimate, planner_program(train), file, error);
 	}
@@ -618,8 +464,12 @@ static int estimate_on(struct estimate *estimate, const struct engines *engines,
 {
 	choose(estimate, engines);
 	int r = open_model(estimate, error);
-	if (r == 0)
+	if (r == 0 && estimate->options->ranks > 1) {
+		print_head(estimate, engines, file);
+		r = meshes_report(estimate, file, error);
+	} else if (r == 0) {
 		r = report(estimate, engines, file, error);
+	}
 	estimate_teacher_close(&estimate->teacher);
 	model_free(estimate->model);
 	device_params_free(estimate->params);
@@ -640,16 +490,4 @@ int estimate_with(const struct recipe *recipe, const struct estimate_options *op
 	r = estimate_on(&estimate, engines, file, error);
 	estimate_device_deinit(&estimate.device);
 	return r;
-}
-
-int estimate_device_properties(const char *path, char **ret_properties, char *error)
-{
-	struct estimate_device device;
-	int r = estimate_device_init(&device, path, false, error);
-	if (r < 0)
-		return r;
-	*ret_properties = device.properties;
-	device.properties = NULL;
-	estimate_device_deinit(&device);
-	return 0;
 }

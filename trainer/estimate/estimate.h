@@ -1,12 +1,13 @@
 /*
  * `trainer --plan DEVICE.json RECIPE`: prints, layer by layer, the operations that a GPU runs in
- * one step of a recipe, and a lower bound on their time (device/cuda/lowering/roofline.h). The GPU
- * need not be present. Opens no dataset and trains nothing.
+ * one step of a recipe, and a lower bound on their time (device/cuda/lowering/roofline.h). With
+ * --ranks=N, prints how N GPUs can divide the step instead (meshes.h). The GPU need not be present.
+ * Opens no dataset and trains nothing.
  *
  * DEVICE.json describes the GPU with the keys of cuDNN's device properties (deviceName, deviceVer,
  * multiProcessorCount, totalGlobalMem ...) and an object "roofline" with the keys
  * "bytes_per_second", "flops_per_second" (an object with "fp32", "tf32", "fp16", "bf16") and
- * "source".
+ * "source". estimate_device.h describes "links", which --ranks needs.
  */
 #pragma once
 
@@ -15,7 +16,7 @@
 
 #include <stdio.h>
 
-enum { ESTIMATE_ERROR_MAX = 2048, ESTIMATE_SIDE_MAX = 16384 };
+enum { ESTIMATE_ERROR_MAX = 2048, ESTIMATE_SIDE_MAX = 16384, ESTIMATE_RANKS_MAX = 65536 };
 
 struct estimate_options {
 	const char *device; /* path of DEVICE.json */
@@ -24,6 +25,7 @@ struct estimate_options {
 	 * is unknown, 32 for small models and 224 for others
 	 */
 	uint32_t size;
+	uint32_t ranks; /* GPUs that train together; 0 and 1: one */
 };
 
 /*
@@ -42,8 +44,8 @@ int estimate_recipe(const struct recipe *recipe, const struct estimate_options *
 uint32_t pipeline_side(const char *pipeline);
 
 /*
- * Returns the device description for cuDNN: the file's JSON without "roofline". The caller frees
- * it.
+ * Returns the device description for cuDNN: the file's JSON without "roofline" and "links". The
+ * caller frees it.
  */
 int estimate_device_properties(const char *path, char **ret_properties, char *error);
 

@@ -391,6 +391,9 @@ TEST(planned)
 		expect(every, 0);
 		expect_output("patterns of this level without a plan: 0\n");
 	}
+	int many = run("planned", "--plan=" DEVICES "/h200.json", "--ranks=8", "--size=32", NULL);
+	expect(many, status);
+	expect_output(status == 0 ? "images/s\n8 x 1 " : "built without");
 	expect(run("planned", "--plan=/nonexistent.json", NULL), 1);
 	expect_output(built ? "/nonexistent.json" : "built without");
 	/* errors in a device description name its file */
@@ -484,6 +487,10 @@ TEST(misplaced)
 {
 	expect(run("misplaced", "--size=64", NULL), 1);
 	expect_output("--size=64 requires --plan");
+	expect(run("misplaced", "--ranks=8", NULL), 1);
+	expect_output("--ranks=8 requires --plan; mpirun -n 8 trains");
+	expect(run("misplaced", "--plan=x", "--ranks=0", NULL), 1);
+	expect_output("--ranks=0: expected a number of GPUs from 1 to 65536");
 	expect(run("misplaced", "--resume", "old.safetensors", NULL), 1);
 	expect_output("use --resume=old.safetensors for a checkpoint, "
 		      "model.pretrained=old.safetensors for weights");

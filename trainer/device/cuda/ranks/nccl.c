@@ -58,12 +58,7 @@ struct collective {
 	char error[DEVICE_ERROR_MAX];
 };
 
-/*
- * Li et al. 2020, "PyTorch Distributed", found buckets of 10 to 25 MB fastest for ResNet-50 over
- * NCCL. This is the smallest of them, because the all-reduce of the last bucket does not overlap
- * with backward.
- */
-const size_t collective_elements = 10 << 18;
+const size_t collective_elements = COLLECTIVE_NCCL_ELEMENTS;
 
 #define LOAD(function)                                                                             \
 	ret_nccl->function = (__typeof__(ret_nccl->function))dlsym(library, #function);            \

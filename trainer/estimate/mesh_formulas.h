@@ -1,0 +1,83 @@
+/*
+ * What training on a mesh of GPUs needs: memory and bytes sent by each rank, and the time of a
+ * collective. `trainer --plan --ranks=N` prints the results; tests compare them with measurements.
+ * Pure functions.
+ *
+ * A mesh has data x tensor ranks. The ranks of a tensor group hold slices of the matrices of each
+ * block (mesh_slices.h) and compute the same batch; the data ranks with equal slices compute
+ * different batches and divide the store among them (Rajbhandari et al. 2019, "ZeRO: Memory
+ * Optimizations Toward Training Trillion Parameter Models", arXiv:1910.02054).
+ *
+ * n = data ranks; of a rank's slice, in elements: P trained parameters, W of them with a copy in 16
+ * bits, B the longest bucket of gradients, G the largest block; s optimizer states, a averages.
+ * Computation reads C bytes of values: 2 W + 4 (P - W), 4 P in fp32.
+ *
+ *     memory in bytes    none          4 (2 + s + a) P + 2 W
+ *                        optimizer     C + 4 P + (4 (s + a) P + 4 W) / n
+ *                        gradients     C + 2 x 4 B + (4 (1 + s + a) P + 4 W) / n
+ *                        parameters    (4 (2 + s + a) P + 2 W) / n + 2 x 4 B + 2 G x C / P
+ *     bytes sent         none          sums of 4 P, once per update
+ *                        optimizer     reduce-scatters of 4 P and all-gathers of C, once per update
+ *                        gradients     reduce-scatters of 4 P per micro-batch, all-gathers of C
+ *                        parameters    reduce-scatters of 4 P and twice all-gathers of C per
+ *                                      micro-batch
+ *
+ * With AdamW and W = P: 18 P; 6 P + 12 P / n; 2 P + 16 P / n + 8 B; 18 P / n + 8 B + 4 G. Two
+ * buckets are in work at a time, and two gathered blocks.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum mesh_shard {
+	MESH_SHARD_NONE,
+	MESH_SHARD_OPTIMIZER,
+	MESH_SHARD_GRADIENTS,
+	MESH_SHARD_PARAMETERS,
+	MESH_SHARDS,
+};
+
+/* Words of train.shard, by enum mesh_shard. */
+extern const char *const mesh_shard_names[MESH_SHARDS];
+
+struct mesh_store {
+	uint64_t parameters, copied; /* P and W */
+	uint64_t bucket, block;      /* B and G */
+	uint32_t states, averages;   /* s and a */
+	uint64_t whole_bytes;        /* what is never divided: buffers and frozen parameters */
+};
+
+/* Bytes of `parameters` as computation reads them, of which `copied` are in 16 bits. */
+double mesh_value_bytes(double parameters, double copied);
+/* Bytes of a rank's store. */
+double mesh_store_bytes(const struct mesh_store *store, enum mesh_shard shard, uint32_t ranks);
+
+/* As in struct comm_sent (device/comm/comm.h): what a rank sends, by the formula of a ring. */
+struct mesh_sent {
+	double sums, reduce_scatters, all_gathers;
+};
+/* Of gradients and values, for an update of `micro_batches`. */
+struct mesh_sent mesh_sent_of_store(const struct mesh_store *store, enum mesh_shard shard,
+				    uint32_t ranks, uint32_t micro_batches);
+/* Bytes that a rank of a ring sends for a collective of `bytes`: once around, sums twice. */
+double mesh_ring_bytes(double bytes, uint32_t ranks, bool sums);
+
+struct mesh_link {
+	uint32_t ranks;          /* number that it connects */
+	double bytes_per_second; /* that a rank sends, in one direction */
+	double latency_seconds;  /* of each step of a ring */
+};
+
+/* The ring of a group: `local` of its ranks on each machine. */
+struct mesh_ring {
+	uint32_t ranks, local;
+	const struct mesh_link *machine, *network; /* network: NULL if local == ranks */
+};
+
+/*
+ * Time of a collective of `bytes`. A ring takes ranks - 1 steps, a sum twice as many; as in NCCL's
+ * model (src/graph/tuning.cc) those between machines have the network's latency. The ranks of a
+ * machine have a network adapter each, and the ring goes over all of them.
+ */
+double mesh_ring_seconds(const struct mesh_ring *ring, double bytes, bool sums);
