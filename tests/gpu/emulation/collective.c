@@ -5,6 +5,7 @@
 #include "trainer/device/cuda/ranks/collective.h"
 
 #include "tests/gpu/emulation/queue.h"
+#include "trainer/device/comm/carrier.h"
 #include "trainer/device/device.h"
 
 #include <errno.h>
@@ -61,11 +62,22 @@ struct sum {
 	enum comm_element element;
 };
 
+/* A sum that is not counted: like NCCL's, it counts when it is queued. */
+static int sum_now(const struct sum *sum)
+{
+	struct comm *comm = sum->collective->comm;
+	unsigned request;
+	int r = comm->ops->start(comm, COMM_SUM, sum->range.values, sum->range.count, sum->element,
+				 &request);
+
+	return r < 0 ? r : comm_wait(comm, request);
+}
+
 static void run_sum(const void *arguments)
 {
 	const struct sum *sum = arguments;
 	struct collective *collective = sum->collective;
-	int r = comm_sum(collective->comm, sum->range.values, sum->range.count, sum->element);
+	int r = sum_now(sum);
 
 	if (r == 0 || collective->result < 0)
 		return;
@@ -81,6 +93,7 @@ int collective_sum(struct collective *collective, const struct collective_range 
 	for (uint32_t i = 0; i < count && r == 0; i++) {
 		struct sum sum = {collective, ranges[i], element};
 
+		comm_count_sent(collective->comm, COMM_SUM, ranges[i].count, element);
 		r = emulation_queue(stream, run_sum, &sum, sizeof(sum));
 	}
 	if (r < 0)

@@ -5,9 +5,6 @@
 
 #include "trainer/device/comm/comm.h"
 
-/* What is started and waited for; counts are as in comm.h. */
-enum comm_operation { COMM_SUM, COMM_REDUCE_SCATTER, COMM_ALL_GATHER };
-
 struct comm_ops {
 	void (*close)(struct comm *comm);
 	int (*split)(struct comm *comm, unsigned group, struct comm **ret_comm);

@@ -89,6 +89,7 @@ int comm_split(struct comm *comm, unsigned group, struct comm **ret_comm)
 
 	if (r < 0)
 		return r;
+	(*ret_comm)->parent = comm;
 	(*ret_comm)->local_rank = comm->local_rank;
 	(*ret_comm)->local_world = comm->local_world;
 	(*ret_comm)->leader = comm->leader;
@@ -115,18 +116,28 @@ size_t comm_element_size(enum comm_element element)
 	return element == COMM_FLOAT ? sizeof(float) : element == COMM_DOUBLE ? sizeof(double) : 1;
 }
 
-/* Adds to a counter what a ring sends once around of values[count]. */
-static void count_sent(struct comm *comm, enum comm_operation operation, size_t count,
-		       enum comm_element element)
+void comm_sent_add(struct comm_sent *sent, const struct comm_sent *more, int factor)
+{
+	/* unsigned arithmetic also subtracts */
+	sent->sums += (uint64_t)factor * more->sums;
+	sent->reduce_scatters += (uint64_t)factor * more->reduce_scatters;
+	sent->all_gathers += (uint64_t)factor * more->all_gathers;
+}
+
+void comm_count_sent(struct comm *comm, enum comm_operation operation, size_t count,
+		     enum comm_element element)
 {
 	uint64_t bytes = (uint64_t)count * comm_element_size(element);
+	struct comm_sent more = {0};
 
 	if (operation == COMM_SUM)
-		comm->sent.sums += 2 * bytes * (comm->world - 1) / comm->world;
+		more.sums = 2 * bytes * (comm->world - 1) / comm->world;
 	else if (operation == COMM_REDUCE_SCATTER)
-		comm->sent.reduce_scatters += bytes * (comm->world - 1);
+		more.reduce_scatters = bytes * (comm->world - 1);
 	else
-		comm->sent.all_gathers += bytes * (comm->world - 1);
+		more.all_gathers = bytes * (comm->world - 1);
+	for (; comm; comm = comm->parent)
+		comm_sent_add(&comm->sent, &more, 1);
 }
 
 /* parts: how often values[count] are there. */
@@ -142,7 +153,7 @@ static int comm_start(struct comm *comm, enum comm_operation operation, void *va
 		return 0;
 	int r = comm->ops->start(comm, operation, values, count, element, ret_request);
 	if (r == 0)
-		count_sent(comm, operation, count, element);
+		comm_count_sent(comm, operation, count, element);
 	return r;
 }
 

@@ -24,6 +24,8 @@
 #define COMM_COUNT_MAX    ((size_t)1 << 30) /* elements of one operation, of all ranks together */
 
 enum comm_element { COMM_FLOAT = 0, COMM_DOUBLE, COMM_BYTE /* gathered only */ };
+/* What is started and waited for. */
+enum comm_operation { COMM_SUM, COMM_REDUCE_SCATTER, COMM_ALL_GATHER };
 
 /*
  * Bytes that this rank has sent, by a ring's formula for n ranks (Patarasuk and Yuan 2009,
@@ -33,6 +35,8 @@ enum comm_element { COMM_FLOAT = 0, COMM_DOUBLE, COMM_BYTE /* gathered only */ }
 struct comm_sent {
 	uint64_t sums, reduce_scatters, all_gathers;
 };
+/* Adds factor x more; factor is 1 or -1. */
+void comm_sent_add(struct comm_sent *sent, const struct comm_sent *more, int factor);
 
 struct comm_ops; /* operations of the transport (carrier.h) */
 
@@ -45,9 +49,10 @@ struct comm {
 	 * launcher binds ranks to disjoint CPUs
 	 */
 	unsigned sharers;
-	cpu_set_t cpus; /* union of the CPUs that this machine's ranks may run on */
-	struct comm_sent sent;
+	cpu_set_t cpus;        /* union of the CPUs that this machine's ranks may run on */
+	struct comm_sent sent; /* also of communicators that were split from it */
 	/* private */
+	struct comm *parent;        /* from which it was split, or NULL */
 	const struct comm_ops *ops; /* NULL for a single rank */
 	char error[COMM_ERROR_MAX];
 };
@@ -88,6 +93,12 @@ int comm_reduce_scatter_start(struct comm *comm, void *values, size_t count,
 int comm_all_gather_start(struct comm *comm, void *values, size_t count, enum comm_element element,
 			  unsigned *ret_request);
 int comm_progress(struct comm *comm);
+/*
+ * Counts an operation that a backend transports by itself. count as in the function that starts it:
+ * of reduce-scatters and all-gathers, of a rank's part.
+ */
+void comm_count_sent(struct comm *comm, enum comm_operation operation, size_t count,
+		     enum comm_element element);
 int comm_wait(struct comm *comm, unsigned request);
 /* Starts a sum and waits for it. */
 int comm_sum(struct comm *comm, void *values, size_t count, enum comm_element element);

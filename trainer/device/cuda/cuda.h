@@ -246,6 +246,7 @@ struct cuda_exec {
 	struct cuda_ranks ranks;
 
 	gpu_graph captured[CUDA_VARIANTS];
+	struct comm_sent captured_sent[CUDA_VARIANTS]; /* bytes that a replay sends */
 	bool warm[CUDA_VARIANTS];  /* ran once, operation by operation, and can be captured */
 	enum cuda_variant variant; /* variant of the current step */
 	/* evaluation: version of the store that constant operations have run for; 0 if none */

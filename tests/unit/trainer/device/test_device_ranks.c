@@ -296,6 +296,21 @@ static bool near(const struct net *net, double a, double b)
 	return fabs(a - b) <= 2e-5 * tolerance_factor(net) * (1e-3 + fabs(b));
 }
 
+/* A ring sends 2 (n - 1) / n of the gradients; the rest is loss, labels and norms. */
+static void check_sent(const struct net *net, uint64_t sent)
+{
+	uint64_t gradients = 0;
+
+	for (size_t i = 0; i < device_params_count(net->params); i++) {
+		struct device_param *param = device_params_at(net->params, i);
+
+		if (device_param_spec(param)->kind != DEVICE_BUFFER)
+			gradients += device_param_elements(param) * sizeof(float);
+	}
+	gradients = 2 * gradients * (comm->world - 1) / comm->world;
+	assert_in_range(sent, gradients, gradients + gradients / 100);
+}
+
 /*
  * Runs steps with clipping and averages, every third one after a micro-batch. Labelled samples are
  * not spread evenly.
@@ -303,12 +318,14 @@ static bool near(const struct net *net, double a, double b)
 static void compare(enum norms norms)
 {
 	struct net ranks, whole;
+	uint64_t sent = 0;
 
 	open_net(&ranks, comm, norms);
 	open_net(&whole, NULL, norms);
 	for (unsigned i = 0; i < STEPS; i++) {
 		struct device_hyper hyper = hyper_of(i);
 		struct device_results a, b;
+		uint64_t before;
 
 		if (i % 3 == 2) {
 			step(&ranks, 100 + i, NULL, &a);
@@ -316,7 +333,12 @@ static void compare(enum norms norms)
 			assert_true(near(&ranks, a.loss, b.loss));
 			assert_int_equal(a.samples, 8);
 		}
+		before = comm->sent.sums;
 		step(&ranks, i, &hyper, &a);
+		if (i == 0)
+			sent = comm->sent.sums - before;
+		/* also if steps are captured and replayed */
+		assert_int_equal(comm->sent.sums - before, sent);
 		step(&whole, i, &hyper, &b);
 		assert_true(a.updated && b.updated);
 		assert_int_equal(a.samples, b.samples);
@@ -326,6 +348,7 @@ static void compare(enum norms norms)
 			fail_msg("step %u: loss %.9g and %.9g, norm %.9g and %.9g", i, a.loss,
 				 b.loss, a.grad_norm, b.grad_norm);
 	}
+	check_sent(&ranks, sent);
 	check_same(&ranks, norms == NORMS_SYNCHRONIZED);
 	assert_true(difference(&ranks, &whole, DEVICE_VALUE, true) <
 		    2e-5 * tolerance_factor(&ranks));

@@ -164,11 +164,21 @@ static int run_queue_step(struct cuda_exec *exec)
 	return r < 0 ? r : run_queue_update(exec);
 }
 
+/* Counters of bytes sent; scratch for a single rank, which sends none. */
+static struct comm_sent *run_sent(const struct cuda_exec *exec)
+{
+	static struct comm_sent none;
+	struct comm *comm = exec->device->base.options.comm;
+
+	return comm ? &comm->sent : &none;
+}
+
 static const enum cuda_variant run_warmup_variant = CUDA_VARIANT_WARMS_UP | CUDA_VARIANT_HOLDS;
 
 static int run_capture(struct cuda_exec *exec)
 {
 	gpu_graph captured = NULL;
+	struct comm_sent before = *run_sent(exec), *sent = &exec->captured_sent[exec->variant];
 
 	gpu_graph_free(exec->captured[run_warmup_variant]);
 	exec->captured[run_warmup_variant] = NULL;
@@ -184,6 +194,10 @@ static int run_capture(struct cuda_exec *exec)
 		return r;
 	}
 	exec->captured[exec->variant] = captured;
+	/* a capture counts what only its replays send */
+	*sent = *run_sent(exec);
+	comm_sent_add(sent, &before, -1);
+	*run_sent(exec) = before;
 	return 0;
 }
 
@@ -203,6 +217,7 @@ static int run_captured(struct cuda_exec *exec)
 		r = run_capture(exec);
 	if (r < 0)
 		return r;
+	comm_sent_add(run_sent(exec), &exec->captured_sent[exec->variant], 1);
 	return cuda_check(exec->device,
 			  gpu_graph_launch(exec->captured[exec->variant], exec->device->compute),
 			  "replaying a step");

@@ -45,7 +45,10 @@ void collective_free(struct collective *collective);
 const char *collective_name(const struct collective *collective); /* "NCCL 2.28.3" */
 const char *collective_error(const struct collective *collective);
 
-/* Queues the all-reduce of ranges[count], in place. */
+/*
+ * Queues the all-reduce of ranges[count], in place, and counts its bytes (comm_count_sent()). So
+ * captured sums are counted once, and who replays them counts them again.
+ */
 int collective_sum(struct collective *collective, const struct collective_range *ranges,
 		   uint32_t count, enum comm_element element, gpu_stream stream);
 /*

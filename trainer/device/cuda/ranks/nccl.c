@@ -213,12 +213,14 @@ int collective_sum(struct collective *collective, const struct collective_range 
 
 	if (r < 0)
 		return r;
-	for (uint32_t i = 0; i < count && r == 0; i++)
+	for (uint32_t i = 0; i < count && r == 0; i++) {
+		comm_count_sent(collective->comm, COMM_SUM, ranges[i].count, element);
 		r = nccl_check(collective,
 			       nccl->ncclAllReduce(ranges[i].values, ranges[i].values,
 						   ranges[i].count, type, NCCL_SUM,
 						   collective->ranks, stream),
 			       "ncclAllReduce");
+	}
 	int ended = nccl->ncclGroupEnd();
 	return r < 0 ? r : nccl_check(collective, ended, "ncclGroupEnd");
 }
