@@ -149,12 +149,26 @@ class Programs(unittest.TestCase):
 
     def check_ranks(self, ranks):
         """Trains on this number of ranks, with an evaluation of 40 samples, which 3 ranks cannot divide equally."""
-        self.expect(self.run_ranks(ranks, f"like{ranks}"), 0, f"ranks    {ranks}, each with {12 // ranks} images")
+        trace = f"{self.folder}/like{ranks}.json"
+        self.expect(self.run_ranks(ranks, f"like{ranks}", f"--trace={trace}"), 0, f"ranks    {ranks}, each with {12 // ranks} images")
         self.check_like_one(f"like{ranks}")
         self.assertEqual(self.lines(f"like{ranks}")[0]["ranks"], ranks)
         with open(f"{self.folder}/like{ranks}/summary.json") as file:
             summary = json.load(file)
         self.assertEqual((summary["images"], summary["val_samples"]), (STEPS * 12, 40))
+        self.check_sent(f"like{ranks}", ranks)
+        with open(trace) as file:
+            sent = [event["args"] for event in json.load(file)["traceEvents"] if event["ph"] == "C" and event["name"] == "bytes sent"]
+        self.assertEqual(sent, [{"sums": self.steps(f"like{ranks}")[0]["sent_sums"], "reduce-scatters": 0, "all-gathers": 0}] * 5)
+
+    def check_sent(self, name, ranks):
+        """Gradients of 78,042 parameters by a ring; the rest is norms, loss, labels and votes, at most a fifth."""
+        gradients = 2 * (ranks - 1) / ranks * 4 * 78042
+        for step in self.steps(name):
+            self.assertEqual((step["sent_reduce_scatters"], step["sent_all_gathers"]), (0, 0))
+            self.assertTrue(gradients <= step["sent_sums"] < 1.2 * gradients, (step["sent_sums"], gradients))
+        self.assertEqual(len({step["sent_sums"] for step in self.steps(name)}), 1)
+        self.assertNotIn("sent_sums", self.one[0])
 
 
 class Ranks(Programs):
@@ -327,6 +341,7 @@ class Variants(Programs):
         done = self.run_ranks(2, "gpus", "--device=cuda", "--fusion=c", trainer=os.environ["TRAINER_EMULATED"])
         self.expect(done, 0, "ranks    2, each with 6 images", "emulated GPU")
         self.check_like_one("gpus", 1e-5, 1e-3)
+        self.check_sent("gpus", 2)
 
     def test_taught(self):
         """With a teacher, which each rank loads, and class weights: the divisors of the two losses differ."""

@@ -63,7 +63,7 @@ TABLE = {
                     "trainer/device/cuda/ranks/collective.h",
     "trainer/log": "trainer/recipe",
     # run: its folders include only the context and lower layers; run connects them; further folders hold what uses a whole run
-    "trainer/run/output": "trainer/run/context.h trainer/checkpoint trainer/log",
+    "trainer/run/output": "trainer/run/context.h trainer/checkpoint trainer/device/comm/comm.h trainer/log",
     "trainer/run/input": "format/augment/deferred.h trainer/run/context.h trainer/run/step_queue.h trainer/run/output trainer/recipe trainer/checkpoint "
                          "trainer/device/comm/comm.h proto/client/feed.h proto/client/fetch.h format/packimg.h",
     "trainer/run/network": "trainer/run/context.h trainer/run/hash.h trainer/run/input trainer/recipe trainer/model trainer/algorithms "

@@ -19,12 +19,20 @@ struct trace_event {
 	uint64_t begin_ns, end_ns;
 };
 
+struct trace_count_event {
+	const char *name;
+	uint64_t at_ns;
+	struct trace_counts counts;
+};
+
 struct trace {
 	char device[TRACE_NAME_MAX];
 	struct trace_event *events; /* [count] */
 	size_t count, capacity;
 	ptrdiff_t pass; /* index of the event enclosing the device's next spans, or TRACE_NONE */
-	bool lost;      /* some spans were dropped for lack of memory */
+	struct trace_count_event *count_events; /* [count_event_count] */
+	size_t count_event_count, count_event_capacity;
+	bool lost; /* some spans were dropped for lack of memory */
 };
 
 struct trace *trace_new(const char *device)
@@ -39,24 +47,36 @@ struct trace *trace_new(const char *device)
 
 void trace_free(struct trace *trace)
 {
-	if (trace)
+	if (trace) {
 		free(trace->events);
+		free(trace->count_events);
+	}
 	free(trace);
+}
+
+/* Makes room for one more element of *items. Returns false if out of memory. */
+static bool trace_grow(struct trace *trace, void **items, size_t count, size_t *capacity,
+		       size_t size)
+{
+	if (count < *capacity)
+		return true;
+	size_t grown = *capacity ? 2 * *capacity : 1024;
+	void *more = realloc(*items, grown * size);
+	trace->lost = trace->lost || !more;
+	if (!more)
+		return false;
+	*items = more;
+	*capacity = grown;
+	return true;
 }
 
 static struct trace_event *trace_append(struct trace *trace, enum trace_row row, const char *name,
 					uint64_t begin_ns, uint64_t end_ns)
 {
-	if (trace->count == trace->capacity) {
-		size_t capacity = trace->capacity ? 2 * trace->capacity : 1024;
-		struct trace_event *events =
-			realloc(trace->events, capacity * sizeof(*trace->events));
-		trace->lost = trace->lost || !events;
-		if (!events)
-			return NULL;
-		trace->events = events;
-		trace->capacity = capacity;
-	}
+	void *events = trace->events;
+	if (!trace_grow(trace, &events, trace->count, &trace->capacity, sizeof(*trace->events)))
+		return NULL;
+	trace->events = events;
 	struct trace_event *event = &trace->events[trace->count];
 	*event = (struct trace_event){
 		.row = row, .rank = trace->count++, .begin_ns = begin_ns, .end_ns = end_ns};
@@ -97,6 +117,18 @@ void trace_add_device(struct trace *trace, const char *name, const char *kind, c
 		return;
 	snprintf(event->kind, sizeof(event->kind), "%s", kind);
 	snprintf(event->pass, sizeof(event->pass), "%s", pass);
+}
+
+void trace_add_counts(struct trace *trace, const char *name, uint64_t at_ns,
+		      const struct trace_counts *counts)
+{
+	void *events = trace->count_events;
+	if (!trace_grow(trace, &events, trace->count_event_count, &trace->count_event_capacity,
+			sizeof(*trace->count_events)))
+		return;
+	trace->count_events = events;
+	trace->count_events[trace->count_event_count++] =
+		(struct trace_count_event){name, at_ns, *counts};
 }
 
 /* Orders by time, enclosing events first: viewers nest events with equal times in file order. */
@@ -152,6 +184,17 @@ static void trace_put_event(const struct trace_event *event, uint64_t zero_ns, F
 	trace_put(object, false, file);
 }
 
+static void trace_put_counts(const struct trace_count_event *event, uint64_t zero_ns, FILE *file)
+{
+	json_t *values = json_object();
+	for (int i = 0; i < TRACE_COUNTS; i++)
+		json_object_set_new(values, event->counts.names[i],
+				    json_integer((json_int_t)event->counts.values[i]));
+	trace_put(json_pack("{s:s,s:s,s:i,s:f,s:o}", "name", event->name, "ph", "C", "pid", 1, "ts",
+			    (double)(event->at_ns - zero_ns) / 1e3, "args", values),
+		  false, file);
+}
+
 void trace_write(const struct trace *trace, FILE *file)
 {
 	const char *const rows[TRACE_ROWS] = {"loop", trace->device};
@@ -159,6 +202,9 @@ void trace_write(const struct trace *trace, FILE *file)
 	for (size_t i = 0; i < trace->count; i++)
 		if (trace->events[i].begin_ns < zero_ns)
 			zero_ns = trace->events[i].begin_ns;
+	for (size_t i = 0; i < trace->count_event_count; i++)
+		if (trace->count_events[i].at_ns < zero_ns)
+			zero_ns = trace->count_events[i].at_ns;
 	fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file);
 	trace_put_row(TRACE_LOOP, "process_name", json_string("trainer"), true, file);
 	for (int row = 0; row < TRACE_ROWS; row++) {
@@ -169,5 +215,7 @@ void trace_write(const struct trace *trace, FILE *file)
 	}
 	for (size_t i = 0; i < trace->count; i++)
 		trace_put_event(&trace->events[i], zero_ns, file);
+	for (size_t i = 0; i < trace->count_event_count; i++)
+		trace_put_counts(&trace->count_events[i], zero_ns, file);
 	fputs("\n]}\n", file);
 }

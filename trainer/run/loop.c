@@ -161,8 +161,20 @@ static int loop_prepare_graph(struct run *run)
 	return run_vote(&run->ctx, run_plan_train(run), NULL);
 }
 
+/* Records the bytes that this rank sent in a step that began at begin_ns, with counters `before`.
+ */
+static void loop_count_sent(struct run *run, const struct comm_sent *before, uint64_t begin_ns)
+{
+	struct comm_sent sent = run->ctx.comm->sent;
+	comm_sent_add(&sent, before, -1);
+	meter_add_sent(&run->meter, &sent);
+	tracer_add_sent(&run->tracer, begin_ns, &sent);
+}
+
 int run_step(struct run *run)
 {
+	struct comm_sent before = run->ctx.comm->sent;
+	uint64_t begin_ns = tracer_span_begin(&run->tracer);
 	struct device_batch images;
 	uint64_t ticket, bad;
 	int r = loop_agree_on_step(run, &bad);
@@ -190,6 +202,7 @@ int run_step(struct run *run)
 		return r;
 	input_queued(&run->input, ticket);
 	loop_advance(run, bad);
+	loop_count_sent(run, &before, begin_ns);
 	r = loop_release(run, false);
 	return r < 0 ? r : run_collect(run, STEP_QUEUE_MAX);
 }

@@ -34,6 +34,26 @@ void meter_add(struct meter *meter, const struct device_results *results, double
 	meter->last_lr = lr;
 }
 
+void meter_add_sent(struct meter *meter, const struct comm_sent *sent)
+{
+	comm_sent_add(&meter->sent, sent, 1);
+	meter->sent_steps++;
+}
+
+struct comm_sent meter_take_sent(struct meter *meter)
+{
+	uint64_t steps = meter->sent_steps;
+	if (steps)
+		meter->sent_mean = (struct comm_sent){
+			.sums = meter->sent.sums / steps,
+			.reduce_scatters = meter->sent.reduce_scatters / steps,
+			.all_gathers = meter->sent.all_gathers / steps,
+		};
+	meter->sent = (struct comm_sent){0};
+	meter->sent_steps = 0;
+	return meter->sent_mean;
+}
+
 void meter_line(struct meter *meter, const struct checkpoint_state *state, double *ret_seconds,
 		double *ret_wait)
 {

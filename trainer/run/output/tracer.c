@@ -43,6 +43,17 @@ void tracer_span_end(const struct tracer *tracer, uint64_t begin_ns, const char 
 	trace_add(tracer->trace, name, begin_ns, clock_ns(CLOCK_MONOTONIC));
 }
 
+void tracer_add_sent(const struct tracer *tracer, uint64_t begin_ns, const struct comm_sent *sent)
+{
+	const struct trace_counts counts = {
+		.names = {"sums", "reduce-scatters", "all-gathers"},
+		.values = {sent->sums, sent->reduce_scatters, sent->all_gathers},
+	};
+	/* begin_ns is 0 if the trace began within the step */
+	if (tracer->trace && begin_ns && tracer->ctx->comm->world > 1)
+		trace_add_counts(tracer->trace, "bytes sent", begin_ns, &counts);
+}
+
 static void tracer_add_device_span(void *trace, const struct device_span *span)
 {
 	trace_add_device(trace, span->name, span->kind, span->pass, span->begin_ns, span->end_ns);

@@ -31,3 +31,5 @@ void tracer_close(struct tracer *tracer, uint64_t step);
 uint64_t tracer_span_begin(const struct tracer *tracer);
 __attribute__((format(printf, 3, 4))) void
 tracer_span_end(const struct tracer *tracer, uint64_t begin_ns, const char *format, ...);
+/* Adds the bytes that this rank sent in the step that began then; nothing for a single rank. */
+void tracer_add_sent(const struct tracer *tracer, uint64_t begin_ns, const struct comm_sent *sent);

@@ -61,6 +61,17 @@ int run_start_line(struct run *run)
 	return output_end_line(&run->output);
 }
 
+/* Bytes that this rank sent per step since the last line; nothing for a single rank. */
+static void log_write_sent(struct run *run)
+{
+	struct comm_sent sent = meter_take_sent(&run->meter);
+	if (run->ctx.comm->world == 1)
+		return;
+	metrics_log_count(run->output.metrics, "sent_sums", sent.sums);
+	metrics_log_count(run->output.metrics, "sent_reduce_scatters", sent.reduce_scatters);
+	metrics_log_count(run->output.metrics, "sent_all_gathers", sent.all_gathers);
+}
+
 static void log_write_step(struct run *run, const struct pending_step *pending,
 			   const struct device_results *results, double seconds, double wait)
 {
@@ -86,6 +97,7 @@ static void log_write_step(struct run *run, const struct pending_step *pending,
 	metrics_log_number(metrics, "data_wait", share(wait, seconds));
 	if (state->bad)
 		metrics_log_count(metrics, "bad_samples", state->bad);
+	log_write_sent(run);
 }
 
 int run_step_line(struct run *run, const struct pending_step *pending,
