@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 enum {
@@ -455,6 +456,17 @@ static void print_profile(const struct run *run)
 }
 
 /*
+ * Reports that another rank went away, or failed on a machine on which nobody has reported that.
+ */
+static void report_end(const struct comm *comm, const char *text)
+{
+	if (comm->ended == COMM_LOST)
+		printable_line(stderr, "trainer: rank %u of %u: %s", comm->rank, comm->world, text);
+	else if (!comm->ended_here && comm->local_rank == 0)
+		printable_line(stderr, "trainer: %s", text);
+}
+
+/*
  * After a failed run: reports the reason, unless rank 0 reports it, and aborts the other ranks if
  * they do not know of the failure.
  */
@@ -462,20 +474,21 @@ static void report_failure(const struct run *run, int r)
 {
 	struct comm *comm = run->ctx.comm;
 	const char *text = *run->ctx.error ? run->ctx.error : strerror(-r);
+	if (comm->ended) {
+		report_end(comm, text);
+		return;
+	}
 	if (run->ctx.agreed && comm->rank)
 		return;
-	/*
-	 * Rank 0 detects the same error at about the same time and reports it; its exit ends this
-	 * rank.
-	 */
-	if (run->ctx.on_every_rank && comm->rank && sleep(LEADER_SECONDS))
+	/* Rank 0 detects the same error at about the same time, reports it and ends this rank. */
+	if (run->ctx.on_every_rank && comm->rank && comm_await_end(comm, LEADER_SECONDS))
 		return;
 	if (run->ctx.agreed || run->ctx.on_every_rank || comm->world == 1)
 		printable_line(stderr, "trainer: %s", text);
 	else
 		printable_line(stderr, "trainer: rank %u of %u: %s", comm->rank, comm->world, text);
 	if (!run->ctx.agreed && comm->world > 1)
-		comm_abort(comm);
+		comm_abort(comm, text);
 }
 
 /* Performs the action that the options select on an open run. */
@@ -578,7 +591,9 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 		trains = true;
 		r = choose_output(arguments->recipe, run_options, output, sizeof(output));
 	}
-	if (r < 0 && leads)
+	if (r < 0 && run_options->comm->ended)
+		report_end(run_options->comm, error);
+	else if (r < 0 && leads)
 		printable_line(stderr, "trainer: %s", *error ? error : strerror(-r));
 	if (r < 0 || !trains)
 		return r;
@@ -602,6 +617,14 @@ static int plot(const struct arguments *arguments)
 	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* The exit status of a failure. Launchers may start again what failed because of another rank. */
+static int failure_status(int r, const struct comm *comm)
+{
+	bool missed = !comm && (r == -ETIMEDOUT || r == -ECONNRESET);
+
+	return missed || (comm && comm->ended == COMM_LOST) ? EX_TEMPFAIL : EXIT_FAILURE;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {
@@ -617,13 +640,16 @@ int main(int argc, char **argv)
 		return plot(&arguments);
 	if (recipe_init(&recipe) < 0)
 		return EXIT_FAILURE;
-	int r = comm_open(&arguments.run.comm, error);
+	int status, r = comm_open(&arguments.run.comm, error);
 	if (r < 0) {
 		printable_line(stderr, "trainer: %s", error);
+		status = failure_status(r, NULL);
 	} else {
 		r = run_recipe(&arguments, &recipe);
+		status = r < 0 ? failure_status(r, arguments.run.comm)
+			       : (r == RUN_STOPPED ? EXIT_STOPPED : EXIT_SUCCESS);
 		comm_close(arguments.run.comm);
 	}
 	recipe_deinit(&recipe);
-	return r < 0 ? EXIT_FAILURE : r == RUN_STOPPED ? EXIT_STOPPED : EXIT_SUCCESS;
+	return status;
 }

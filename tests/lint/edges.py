@@ -78,6 +78,7 @@ TABLE = {
     "trainer/device/onnx": "trainer/device",
     "trainer/device/optimizers": "trainer/device/device.h",
     "trainer/device/comm": "",
+    "trainer/device/comm/tcp": "trainer/device/comm",
     "trainer/device/cpu": "format/augment/deferred.h trainer/device trainer/device/optimizers",
     "trainer/device/cuda": "trainer/device trainer/device/cuda/lowering trainer/device/cuda/ranks trainer/device/cuda/kernels",
     "trainer/device/cuda/execute": "trainer/device/cuda trainer/device/cuda/kernels",

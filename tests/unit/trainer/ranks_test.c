@@ -14,7 +14,7 @@ int main(void)
 	}
 	/* other ranks may be waiting in a collective that a failed rank has skipped */
 	if (test_run(NULL, NULL))
-		comm_abort(comm);
+		comm_abort(comm, "a test failed");
 	comm_close(comm);
 	return 0;
 }

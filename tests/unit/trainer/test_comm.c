@@ -248,7 +248,7 @@ int main(void)
 					 : test_run(NULL, NULL);
 	/* other ranks may be waiting in a collective that this rank has skipped */
 	if (failed)
-		comm_abort(comm);
+		comm_abort(comm, "a test failed");
 	comm_close(comm);
 	return 0;
 }

@@ -1,5 +1,6 @@
 /*
- * Internal to comm/: comm.c validates arguments, mpi.c transports. comm.h documents the operations.
+ * Internal to comm/: comm.c validates arguments, mpi.c and tcp/ transport. comm.h documents the
+ * operations.
  */
 #pragma once
 
@@ -14,11 +15,16 @@ struct comm_ops {
 	int (*wait)(struct comm *comm, unsigned request);
 	int (*broadcast)(struct comm *comm, void *bytes, size_t size, unsigned root);
 	int (*gather)(struct comm *comm, const void *mine, size_t size, void *ret_all);
-	void (*abort)(struct comm *comm);
+	bool (*await_end)(struct comm *comm, unsigned seconds);
+	void (*abort)(struct comm *comm, const char *reason);
 };
 
 size_t comm_element_size(enum comm_element element);
 
+/* A single rank. */
+int comm_open_alone(struct comm **ret_comm, char *error);
+/* Opens the ranks of a process whose environment says where they are (tcp/launch.h). */
+int comm_tcp_open(struct comm **ret_comm, char *error);
 #ifdef HAVE_MPI
 /* Opens the ranks of a process that MPI launched. */
 int comm_mpi_open(struct comm **ret_comm, char *error);

@@ -8,16 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * True if a launcher's environment is set: Open MPI's mpirun, then MPICH's and Slurm's (PMI), then
- * any launcher with PMIx.
- */
-static bool launched(void)
-{
-	return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") || getenv("PMIX_RANK");
-}
-
-static int open_alone(struct comm **ret_comm, char *error)
+int comm_open_alone(struct comm **ret_comm, char *error)
 {
 	struct comm *comm = calloc(1, sizeof(*comm));
 
@@ -34,7 +25,7 @@ static int open_alone(struct comm **ret_comm, char *error)
  * The module is mpi.c, not linked against MPI: it uses the libmpi that is loaded before it with
  * RTLD_GLOBAL, as Open MPI's own modules do. 40 is the soname version of Open MPI 3, 4 and 5.
  */
-static int open_mpi(struct comm **ret_comm, char *error)
+static int load_mpi(struct comm **ret_comm, char *error)
 {
 	void *mpi = dlopen("libmpi.so.40", RTLD_NOW | RTLD_GLOBAL);
 	void *module = mpi ? dlopen(MPI_MODULE, RTLD_NOW | RTLD_LOCAL) : NULL;
@@ -49,43 +40,82 @@ static int open_mpi(struct comm **ret_comm, char *error)
 			     dlerror());
 }
 #elif defined(HAVE_MPI)
-#define open_mpi comm_mpi_open
+#define load_mpi comm_mpi_open
 #endif
 
-int comm_open(struct comm **ret_comm, char *error)
+/* The number of ranks that MPI's launcher says; NULL if it does not. */
+static const char *mpi_world(void)
 {
 	const char *size = getenv("OMPI_COMM_WORLD_SIZE");
 
-	if (!launched())
-		return open_alone(ret_comm, error);
-	if (!size)
-		size = getenv("PMI_SIZE");
+	return size ? size : getenv("PMI_SIZE");
+}
+
 #ifdef HAVE_MPI
-	int r = open_mpi(ret_comm, error);
+static int open_mpi(struct comm **ret_comm, char *error)
+{
+	const char *size = mpi_world();
+	int r = load_mpi(ret_comm, error);
 
 	if (r < 0 || (*ret_comm)->world > 1 || !size || strcmp(size, "1") == 0)
 		return r;
 	comm_close(*ret_comm);
 	return sentence_fail(
 		error, COMM_ERROR_MAX, -ENOTSUP,
-		"launched as one of %s ranks, but MPI finds none of the others: the launcher "
-		"is not of the MPI that this program was built with",
+		"launched as one of %s ranks, but MPI finds none of the others: the launcher is "
+		"not of the MPI that this program was built with; torchrun and srun --mpi=none "
+		"need no MPI",
 		size);
+}
 #else
+static int open_mpi(struct comm **ret_comm, char *error)
+{
+	const char *size = mpi_world();
+
 	if (size && strcmp(size, "1") == 0)
-		return open_alone(ret_comm, error);
-	return sentence_fail(
-		error, COMM_ERROR_MAX, -ENOTSUP,
-		"launched as one of %s ranks, but built without MPI: install libopenmpi-dev "
-		"and build again, or run it without mpirun",
-		size ? size : "several");
+		return comm_open_alone(ret_comm, error);
+	return sentence_fail(error, COMM_ERROR_MAX, -ENOTSUP,
+			     "launched as one of %s ranks, but built without MPI: install "
+			     "libopenmpi-dev and build again, or launch it by torchrun, or by srun "
+			     "--mpi=none",
+			     size ? size : "several");
+}
 #endif
+
+/* A launcher is known by environment variables that are all set. The first row decides. */
+static const struct launcher {
+	const char *variables[4];
+	int (*open)(struct comm **ret_comm, char *error);
+} launchers[] = {
+	/* torchrun itself may run under mpirun or srun, once on each machine */
+	{{"TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"}, comm_tcp_open},
+	{{"OMPI_COMM_WORLD_SIZE"}, open_mpi}, /* Open MPI's mpirun */
+	{{"PMI_SIZE"}, open_mpi},             /* MPICH's, and Slurm's PMI-2 */
+	{{"PMIX_RANK"}, open_mpi},            /* any with PMIx */
+	{{"RANK", "WORLD_SIZE", "MASTER_ADDR"}, comm_tcp_open},
+	{{"SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}, comm_tcp_open},
+};
+
+static bool has_launched(const struct launcher *launcher)
+{
+	for (size_t i = 0; i < 4 && launcher->variables[i]; i++)
+		if (!getenv(launcher->variables[i]))
+			return false;
+	return true;
+}
+
+int comm_open(struct comm **ret_comm, char *error)
+{
+	for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
+		if (has_launched(&launchers[i]))
+			return launchers[i].open(ret_comm, error);
+	return comm_open_alone(ret_comm, error);
 }
 
 int comm_split(struct comm *comm, unsigned group, struct comm **ret_comm)
 {
 	int r = comm->ops ? comm->ops->split(comm, group, ret_comm)
-			  : open_alone(ret_comm, comm->error);
+			  : comm_open_alone(ret_comm, comm->error);
 
 	if (r < 0)
 		return r;
@@ -207,9 +237,14 @@ int comm_gather(struct comm *comm, const void *mine, size_t size, void *ret_all)
 	return 0;
 }
 
-void comm_abort(struct comm *comm)
+bool comm_await_end(struct comm *comm, unsigned seconds)
+{
+	return comm->ops && comm->ops->await_end(comm, seconds);
+}
+
+void comm_abort(struct comm *comm, const char *reason)
 {
 	if (comm->ops)
-		comm->ops->abort(comm);
+		comm->ops->abort(comm, reason);
 	_Exit(EXIT_FAILURE);
 }

@@ -2,11 +2,11 @@
  * The ranks of a training run: processes that run the same steps, each on its part of every batch,
  * and sum their results.
  *
- * MPI launches them (mpirun, srun) and transports host memory: gradients and sums of the CPU
- * backend, and common decisions of the trainer (run_vote()). A backend with device memory takes
- * rank and world from here, passes what its library needs to connect (NCCL's unique id) through
- * comm_broadcast(), and sums on the device itself. A process not launched by MPI, or a build
- * without it, is a single rank: operations complete immediately and MPI is not touched.
+ * MPI (mpirun, srun) or TCP (torchrun, srun, MASTER_ADDR set by hand) transports host memory:
+ * gradients and sums of the CPU backend, and common decisions of the trainer (run_vote()). A
+ * backend with device memory takes rank and world from here, passes what its library needs to
+ * connect (NCCL's unique id) through comm_broadcast(), and sums on the device itself. A process
+ * that no launcher started is a single rank: operations complete immediately.
  *
  * Operations are collective: all ranks call the same ones in the same order with the same sizes,
  * even between a start and its wait. Sums, also scattered ones, are bitwise equal on every rank and
@@ -16,6 +16,7 @@
 #pragma once
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,13 @@ struct comm_sent {
 /* Adds factor x more; factor is 1 or -1. */
 void comm_sent_add(struct comm_sent *sent, const struct comm_sent *more, int factor);
 
+/* Whether and how the run has ended before its time. Operations then fail. */
+enum comm_end {
+	COMM_RUNNING = 0,
+	COMM_LOST,    /* another rank went away: the launcher may start the run again */
+	COMM_ABORTED, /* another rank called comm_abort(); comm_error() has its reason */
+};
+
 struct comm_ops; /* operations of the transport (carrier.h) */
 
 struct comm {
@@ -51,6 +59,8 @@ struct comm {
 	unsigned sharers;
 	cpu_set_t cpus;        /* union of the CPUs that this machine's ranks may run on */
 	struct comm_sent sent; /* also of communicators that were split from it */
+	enum comm_end ended;   /* MPI ends processes instead */
+	bool ended_here;       /* by a rank of this machine, which has written the reason */
 	/* private */
 	struct comm *parent;        /* from which it was split, or NULL */
 	const struct comm_ops *ops; /* NULL for a single rank */
@@ -58,8 +68,9 @@ struct comm {
 };
 
 /*
- * Connects to the other ranks; call before starting threads. -ENOTSUP if launched as one of several
- * ranks but built without MPI. error has COMM_ERROR_MAX bytes.
+ * Connects to the other ranks; call before starting threads. -ENOTSUP if launched by MPI as one of
+ * several ranks but built without it; -ETIMEDOUT if other ranks did not come, -ECONNRESET if one
+ * went away. error has COMM_ERROR_MAX bytes.
  */
 int comm_open(struct comm **ret_comm, char *error);
 /*
@@ -110,8 +121,10 @@ int comm_broadcast(struct comm *comm, void *bytes, size_t size, unsigned root);
  * size below 2^31.
  */
 int comm_gather(struct comm *comm, const void *mine, size_t size, void *ret_all);
+/* Waits for another rank to end the run. False if the time is over. */
+bool comm_await_end(struct comm *comm, unsigned seconds);
 /*
  * Ends every rank; this one exits with status 1. For failures that other ranks cannot detect; write
- * the error message first.
+ * the error message first. reason: the same message, for ranks on other machines.
  */
-_Noreturn void comm_abort(struct comm *comm);
+_Noreturn void comm_abort(struct comm *comm, const char *reason);

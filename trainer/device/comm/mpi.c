@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define BROADCAST_BYTES ((size_t)1 << 30) /* limit per MPI call, since MPI counts in int */
 
@@ -138,7 +139,13 @@ static int mpi_gather(struct comm *comm, const void *mine, size_t size, void *re
 	return status == MPI_SUCCESS ? 0 : mpi_fail(comm, status, "gather");
 }
 
-static void mpi_abort(struct comm *comm)
+/* When another rank ends the run, MPI ends this process, by a signal. */
+static bool mpi_await_end(struct comm *comm, unsigned seconds)
+{
+	return sleep(seconds) > 0;
+}
+
+static void mpi_abort(struct comm *comm, const char *reason)
 {
 	MPI_Abort(((struct comm_mpi *)comm)->ranks, EXIT_FAILURE);
 }
@@ -153,6 +160,7 @@ static const struct comm_ops mpi_ops = {
 	.wait = mpi_wait,
 	.broadcast = mpi_broadcast,
 	.gather = mpi_gather,
+	.await_end = mpi_await_end,
 	.abort = mpi_abort,
 };
 
