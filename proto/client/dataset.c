@@ -72,6 +72,7 @@ static int request_facts(struct connection *connection, const char *path,
 	if (r < 0)
 		return r;
 	Loaderd__GetDataset get = LOADERD__GET_DATASET__INIT;
+	absolute[text_shown_length(absolute)] = '\0';
 	get.path = absolute;
 	get.version = PROTO_VERSION_OLDEST; /* asks for nothing newer */
 	Loaderd__Request request = LOADERD__REQUEST__INIT;

@@ -66,12 +66,12 @@ static int protocol_error(const struct fetched *fetched, char *error)
 		return error_set(error, -EMFILE,
 				 "%.300s: the dataset has more files than this process may have "
 				 "open; raise the limit (ulimit -n).",
-				 fetched->url);
+				 fetched->shown);
 	return error_set(
 		error, -EPROTO,
 		"%.300s: what the fetcher sends is not our protocol; install loaderd-fetch "
 		"and library of one version.",
-		fetched->url);
+		fetched->shown);
 }
 
 /* ---- messages ---- */
@@ -212,7 +212,7 @@ static void disconnect(struct fetched *fetched)
 
 static int connect_fetched(struct fetched *fetched, int64_t deadline_ms, char *error)
 {
-	int fd = fetcher_connect(fetched->url, deadline_ms, error);
+	int fd = fetcher_connect(fetched->shown, deadline_ms, error);
 	if (fd < 0)
 		return fd;
 	frame_reader_init(&fetched->reader);
@@ -256,11 +256,11 @@ static int await_opened(struct fetched *fetched, const struct fetch_options *opt
 					    : error_set(error, r,
 							"%.300s: the fetcher ended before it had "
 							"opened the dataset.",
-							fetched->url);
+							fetched->shown);
 		if (clock_left_ms(deadline_ms) == 0)
 			return error_set(error, -ETIMEDOUT,
 					 "%.300s: the fetcher did not answer in time.",
-					 fetched->url);
+					 fetched->shown);
 		struct pollfd p = {.fd = fetched->fd, .events = POLLIN};
 		poll(&p, 1, clock_left_ms(deadline_ms));
 	}
@@ -292,8 +292,9 @@ int fetch_open(const char *url, const struct fetch_options *options, struct fetc
 {
 	if (strlen(url) > URL_MAX)
 		return error_set(error, -ENAMETOOLONG,
-				 "dataset: %.100s...: the address has more than %d bytes.", url,
-				 URL_MAX);
+				 "dataset: %.*s...: the address has more than %d bytes.",
+				 text_shown_length(url) < 100 ? (int)text_shown_length(url) : 100,
+				 url, URL_MAX);
 	struct fetched *fetched = calloc(1, sizeof(*fetched));
 	if (!fetched)
 		return error_set(error, -ENOMEM, "Out of memory.");
@@ -304,8 +305,9 @@ int fetch_open(const char *url, const struct fetch_options *options, struct fetc
 	fetched->datasets = options->datasets;
 	fork_guard_add(&fetched->guard, &fetched->fd);
 	fetched->url = strdup(url);
-	int r = !fetched->url ? error_set(error, -ENOMEM, "Out of memory.")
-			      : open_fetched(fetched, options, error);
+	fetched->shown = strndup(url, text_shown_length(url));
+	int r = !fetched->url || !fetched->shown ? error_set(error, -ENOMEM, "Out of memory.")
+						 : open_fetched(fetched, options, error);
 	if (r < 0) {
 		fetch_close(fetched);
 		return r;
@@ -332,6 +334,7 @@ void fetch_close(struct fetched *fetched)
 	disconnect(fetched);
 	forget_files(fetched);
 	free(fetched->url);
+	free(fetched->shown);
 	free(fetched);
 }
 
@@ -345,7 +348,7 @@ static int resume(struct fetched *fetched, char *error)
 	if (++fetched->fruitless > FRUITLESS_MAX)
 		return error_set(error, -EIO,
 				 "%.300s: the fetcher ended %d times in a row before a batch came.",
-				 fetched->url, FRUITLESS_MAX);
+				 fetched->shown, FRUITLESS_MAX);
 	int r = connect_fetched(fetched, deadline_ms, error);
 	if (r < 0)
 		return safe_code(r);
@@ -383,12 +386,12 @@ const char *fetch_wait_text(struct fetched *fetched)
 	wait->tell_ms = clock_ms() + WAIT_NEXT_MS;
 	if (wait->total == 0)
 		sentence_write(wait->text, sizeof(wait->text),
-			       "%.400s: waiting for the first batch.", fetched->url);
+			       "%.400s: waiting for the first batch.", fetched->shown);
 	else
 		sentence_write(wait->text, sizeof(wait->text),
 			       "%.400s: waiting for the first batch: %.1f of %.1f MB at %.1f MB/s, "
 			       "%.0f ms a request.",
-			       fetched->url, (double)wait->done / 1e6, (double)wait->total / 1e6,
+			       fetched->shown, (double)wait->done / 1e6, (double)wait->total / 1e6,
 			       wait->rate / 1e6, wait->latency_ms);
 	text_make_printable(wait->text);
 	return wait->text;

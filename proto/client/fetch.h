@@ -27,6 +27,7 @@ struct fetched {
 	struct fork_guard guard;
 	struct frame_reader reader;
 	char *url;
+	char *shown;   /* the address, for people */
 	bool answered; /* the fetcher of this connection has opened the dataset */
 	/* connections of an attached feed that ended in a row; the feed resets it with each batch
 	 */

@@ -73,26 +73,28 @@ static int keep_lists(const struct feed_part *part, struct kept_part *kept, char
 				    &kept->lists[LOADERD__PART_FILE__PART_CLASS_WEIGHTS], error);
 }
 
-/* The messages of a part, in one block, with the text of its filter behind them. */
+/* The messages of a part, in one block, with its filter and dataset behind them, terminated. */
 struct part_message {
 	Loaderd__Part part;
 	Loaderd__Choice choice;
-	char where[];
+	char texts[];
 };
 
 static int keep_message(const struct feed_part *part, const struct kept_part *kept,
 			Loaderd__Part **ret_message)
 {
 	const char *where = part->where ? part->where : "";
-	struct part_message *message = calloc(1, sizeof(*message) + strlen(where) + 1);
+	size_t where_size = strlen(where) + 1, shown = text_shown_length(kept->path);
+	struct part_message *message = calloc(1, sizeof(*message) + where_size + shown + 1);
 	if (!message)
 		return -ENOMEM;
-	strcpy(message->where, where);
+	memcpy(message->texts, where, where_size);
+	memcpy(message->texts + where_size, kept->path, shown);
 	loaderd__part__init(&message->part);
 	loaderd__choice__init(&message->choice);
-	message->part.dataset = kept->path;
+	message->part.dataset = message->texts + where_size;
 	message->part.choice = &message->choice;
-	message->choice.where = message->where;
+	message->choice.where = message->texts;
 	message->choice.listed = part->samples != NULL;
 	message->choice.weighted = part->weights != NULL;
 	message->choice.class_weighted = part->class_weights != NULL;

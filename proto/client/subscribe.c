@@ -350,6 +350,8 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 	r = feed->order ? 0 : absolute_path(options->dataset, &dataset, error);
 	if (r < 0)
 		return r;
+	if (dataset)
+		dataset[text_shown_length(dataset)] = '\0';
 	Loaderd__Reply *reply = NULL;
 	r = subscribe(feed, options, dataset, deadline_ms, &reply, error);
 	free(dataset);

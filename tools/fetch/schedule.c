@@ -350,7 +350,8 @@ static void span_judge(struct span *span, const struct store_result *result)
 	if (dataset_disk_full(status)) {
 		lose_span(span);
 	} else if (status && !result->status) {
-		packimg_say(&error, "%.200s: %s", dataset->url, strerror(-status));
+		packimg_say(&error, "%.200s: %s", dataset->objects[0].address.shown,
+			    strerror(-status));
 		dataset_fail(dataset, status, &error);
 	} else if (status) {
 		dataset_fail(dataset, status, result->error);

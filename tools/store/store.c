@@ -421,6 +421,12 @@ static bool code_retryable(CURLcode code)
 	return false;
 }
 
+/* What libcurl says; some of its messages quote a proxy's address, which may hold a password. */
+static const char *curl_text(const char *said, CURLcode code)
+{
+	return said[0] && !strchr(said, '@') ? said : curl_easy_strerror(code);
+}
+
 /* Why libcurl has failed, with a remedy where there is one. */
 static int fail_code(const struct attempt *attempt, CURLcode code, struct packimg_error *error)
 {
@@ -432,9 +438,7 @@ static int fail_code(const struct attempt *attempt, CURLcode code, struct packim
 		return packimg_fail(error, -EACCES,
 				    "%.160s: the server's certificate cannot be checked: %s; name "
 				    "a file of CA certificates in AWS_CA_BUNDLE or SSL_CERT_FILE",
-				    name,
-				    attempt->curl_error[0] ? attempt->curl_error
-							   : curl_easy_strerror(code));
+				    name, curl_text(attempt->curl_error, code));
 	case CURLE_WRITE_ERROR:
 		return packimg_fail(error, -EBADMSG,
 				    "%.200s: the server's headers or its error "
@@ -446,8 +450,7 @@ static int fail_code(const struct attempt *attempt, CURLcode code, struct packim
 				    name);
 	default:
 		return packimg_fail(error, -ECONNABORTED, "%.160s: %s", name,
-				    attempt->curl_error[0] ? attempt->curl_error
-							   : curl_easy_strerror(code));
+				    curl_text(attempt->curl_error, code));
 	}
 }
 

@@ -73,3 +73,8 @@ bool text_is_address(const char *text)
 		length++;
 	return length > 0 && strncmp(text + length, "://", 3) == 0;
 }
+
+size_t text_shown_length(const char *address)
+{
+	return text_is_address(address) ? strcspn(address, "?") : strlen(address);
+}

@@ -13,3 +13,8 @@ bool text_is_utf8(const char *text, size_t size);
 bool text_is_key(const char *text, size_t size, size_t max);
 /* True for an address, which begins with a scheme: NAME://. Other text is a path. */
 bool text_is_address(const char *text);
+/*
+ * Returns how many bytes of an address may be shown: those before its query, which may hold a
+ * signature that lets everybody read the dataset. Of a path, all.
+ */
+size_t text_shown_length(const char *address);

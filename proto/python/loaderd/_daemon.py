@@ -39,6 +39,11 @@ def is_address(path: str) -> bool:
     return re.match(r"[A-Za-z0-9][A-Za-z0-9+.-]*://", path) is not None
 
 
+def shown(path: str) -> str:
+    """Returns an address without its query, which may hold a signature; or a path."""
+    return path.partition("?")[0] if is_address(path) else path
+
+
 def find_fetcher(paths: Sequence[str]) -> None:
     """Tells libfeed, by its variable, where the program is that fetches datasets from stores, if a path is an address."""
     program = _binary("LOADERD_FETCH", "loaderd-fetch") if any(map(is_address, paths)) else None

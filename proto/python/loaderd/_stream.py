@@ -9,7 +9,7 @@ from collections import deque
 from typing import Any, Deque, Dict, Optional, Sequence, Tuple, Union
 
 from . import _feed
-from ._daemon import Daemon, find_fetcher, is_address
+from ._daemon import Daemon, find_fetcher, is_address, shown
 from ._errors import BadOption, DaemonGone, FeedError, LimitExceeded, NoDaemon, NoFreeBatch, WrongProcess, translated
 from ._options import FOREVER, Options
 from ._ranks import NO_DATALOADER, rank_info
@@ -69,9 +69,9 @@ class _Progress:
         if not fetching:
             _logger.warning("Opening the feed: %s of %s samples are examined.", f"{done:,}", f"{total:,}")
         elif total:
-            _logger.warning("Opening %s: %s of %s MB of its index are there.", self._paths[0], _megabytes(done), _megabytes(total))
+            _logger.warning("Opening %s: %s of %s MB of its index are there.", shown(self._paths[0]), _megabytes(done), _megabytes(total))
         else:
-            _logger.warning("Opening %s: its header is not there yet.", self._paths[0])
+            _logger.warning("Opening %s: its header is not there yet.", shown(self._paths[0]))
 
 
     @staticmethod

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pathlib
 import resource
 import shutil
 import signal
@@ -12,7 +13,8 @@ import unittest
 from unittest import mock
 
 import loaderd
-from store_case import ADDRESS, StoreCase, numpy  # before the store, whose folder it adds
+from loaderd import _stream
+from store_case import ADDRESS, SMALL_CACHE, StoreCase, numpy  # before the store, whose folder it adds
 import object_store
 
 FETCH = os.environ["LOADERD_FETCH"]
@@ -124,7 +126,7 @@ class Sandbox(Case):
             process = subprocess.Popen([FETCH, "--socket", self.dir / "socket"], cwd=self.dir, stderr=subprocess.PIPE, text=True,
                                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)))
             self.assertIn("sandbox", process.stderr.readline())
-            process.send_signal(signal.SIGSEGV)
+            process.send_signal(signal.SIGQUIT)  # no sanitizer catches it
             status = os.waitpid(process.pid, 0)[1]
             process.stderr.close()
             process.returncode = status
@@ -136,6 +138,112 @@ class Sandbox(Case):
         status = crash()
         self.assertTrue(os.WIFSIGNALED(status))
         self.assertFalse(os.WCOREDUMP(status))
+
+
+GARBAGE = b"x" * 65536
+
+
+def partial(size=None, given=None, headers=b"", body=None):
+    """Answers 206 with the range that was asked for, but with other lengths, headers and bytes. Without a body: without an end."""
+
+    def act(handler):
+        first, last = map(int, handler.headers["Range"].removeprefix("bytes=").split("-"))
+        data = next(iter(handler.store.objects.values()))
+        handler.close_connection = True
+        begin, end = given or (first, last)
+        length = b"" if size is None else b"Content-Length: %d\r\n" % size
+        with contextlib.suppress(OSError):
+            handler.wfile.write(b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes %d-%d/%d\r\n" % (begin, end, len(data))
+                                + length + headers + b"\r\n" + (body or b""))
+            while body is None:
+                handler.wfile.write(GARBAGE)
+        return True
+
+    return act
+
+
+class HostileStores(Case):
+    def fails(self, address, says, **where):
+        """Reads until the feed ends with an error; the next feed, of an honest store, is none the worse."""
+        start = self.in_the_middle(lambda: self.store.fail(where["act"], times=1 << 30), at=2)
+        self.store.delay_s = 0.005
+        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": SMALL_CACHE}):
+            try:
+                with self.assertRaisesRegex(loaderd.FeedError, says) as caught:
+                    self.hash_of(self.open(address), start, epochs=50)
+            finally:
+                self.store.faults.clear()
+            self.assertLess(len(str(caught.exception)), 700)
+            self.open(address).close()
+        self.assertEqual(len(self.fetchers()), 1, "the same fetcher goes on")
+        return str(caught.exception)
+
+    def test_replies_that_lie(self):
+        whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 40)
+        for says, act in (("more than it has announced", partial()),
+                          ("another range", partial(10, given=(0, 9), body=GARBAGE[:10])),
+                          ("ignores requests for a part", object_store.raw(whole + GARBAGE)),
+                          ("after [0-9]+ attempts", partial(1, body=b"x")),
+                          ("after [0-9]+ attempts", partial(1 << 40, body=b"")),
+                          ("headers are too long", partial(headers=b"X: " + b"y" * (1 << 20) + b"\r\n")),
+                          ("have no end", partial(headers=b"X: y\r\n" * 1000000)),
+                          ("Content-Encoding", partial(9, headers=b"Content-Encoding: gzip\r\n", body=b"123456789")),
+                          ("was replaced", partial(9, headers=b'ETag: "other"\r\n', body=b"123456789"))):
+            with self.subTest(says):
+                self.fails(ADDRESS, says, act=act)
+
+    def test_redirects(self):
+        """Nothing that was signed is sent elsewhere, and nothing else than HTTP is read."""
+        other = object_store.Store()
+        self.addCleanup(other.close)
+        other.put("data", "sets/a.pimg", self.path.read_bytes())
+
+        def to(location):
+            return object_store.status(302, headers=[("Location", location)])
+
+        elsewhere = f"{other.url}/plain/data/sets/a.pimg"
+        self.fails(ADDRESS, "redirects to another endpoint", act=to(elsewhere))
+        self.assertEqual(other.requests, [])
+        signed = f"{self.store.url}/plain/data/sets/a.pimg?X-Amz-Signature=secretsignature"
+        for location in ("file:///etc/passwd", "ftp://127.0.0.1/a", "gopher://127.0.0.1/a", signed):
+            with self.subTest(location):
+                self.assertNotIn("secretsignature", self.fails(signed, "a.pimg[?][.]+: ", act=to(location)))
+        self.store.fail(to(elsewhere), times=1 << 30)
+        self.assertEqual(self.hash_of(self.open(signed)), self.expected)
+        for _, path, headers in other.requests:
+            self.assertNotIn("secretsignature", path + str(headers))
+        self.assertNotEqual(other.requests, [])
+
+
+class Secrets(Case):
+    def test_signatures_are_not_shown(self):
+        """Whoever has an address with a signature can read the dataset."""
+        secret = "secretsignature"
+        address = f"{self.store.url}/plain/data/sets/a.pimg?X-Amz-Signature={secret}"
+        shown = []
+        with mock.patch.object(_stream, "_FETCHING_S", 0), self.assertLogs("loaderd", "WARNING") as logs:
+            _stream._Progress([address])(0, 1, True)
+        with self.open(address) as feed:
+            next(iter(feed))
+            for arguments in (["remote"], ["--json", "remote"], ["--socket", feed.socket, "status"], ["--socket", feed.socket, "--json", "status"]):
+                done = subprocess.run([os.environ["LOADERCTL"], *arguments], capture_output=True, text=True)
+                shown.append(done.stdout + done.stderr)
+            arguments = [pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.fetchers()]
+        for text in shown + logs.output:
+            self.assertIn("a.pimg", text)
+            self.assertNotIn(secret, text)
+        self.assertNotIn(secret.encode(), b"".join(arguments))
+        for path in self.cache.rglob("*"):
+            self.assertFalse(path.is_file() and secret.encode() in path.read_bytes(), path)
+        with self.assertRaises(loaderd.FeedError) as caught:
+            self.open(address.replace("a.pimg", "none.pimg"))
+        self.assertNotIn(secret, str(caught.exception))
+
+    def test_passwords_of_proxies_are_not_shown(self):
+        proxy = {"http_proxy": "http://user:secretpassword@[::1:80", "no_proxy": ""}
+        with mock.patch.dict(os.environ, proxy), self.assertRaises(loaderd.FeedError) as caught:
+            self.open(ADDRESS)
+        self.assertNotIn("secretpassword", str(caught.exception))
 
 
 class FullDisk(unittest.TestCase):
