@@ -33,6 +33,14 @@ int store_open(const struct store_options *options, struct store **ret_store,
 		if (!store->multi)
 			r = packimg_fail(error, -ENOMEM, "out of memory");
 	}
+	if (!r) {
+		r = loop_init(&store->loop, store->multi);
+		if (r) {
+			curl_multi_cleanup(store->multi);
+			store->multi = NULL;
+			packimg_say(error, "a store's requests need epoll: %s", strerror(-r));
+		}
+	}
 	if (r) {
 		store_close(store);
 		return r;
@@ -92,6 +100,8 @@ void store_close(struct store *store)
 	free_list(store->running);
 	free_list(store->waiting);
 	curl_multi_cleanup(store->multi);
+	if (store->multi)
+		loop_deinit(&store->loop);
 	store_credentials_clear(&store->credentials);
 	free(store);
 }
@@ -670,28 +680,20 @@ static int wait_ms(const struct store *store, int most_ms)
 
 int store_poll(struct store *store, struct pollfd *fds, unsigned count, int timeout_ms)
 {
-	struct curl_waitfd waits[STORE_POLL_MAX] = {{0}};
-	int running;
-
 	if (store->options.stopped && store->options.stopped())
 		stop_all(store);
 	start_waiting(store);
-	curl_multi_perform(store->multi, &running);
+	loop_start(&store->loop);
 	end_attempts(store);
 	hedge_late(store);
-	for (unsigned i = 0; i < count; i++)
-		waits[i] = (struct curl_waitfd){.fd = fds[i].fd, .events = CURL_WAIT_POLLIN};
-	curl_multi_poll(store->multi, waits, count, wait_ms(store, timeout_ms), NULL);
-	for (unsigned i = 0; i < count; i++)
-		fds[i].revents = waits[i].revents ? POLLIN : 0;
-	curl_multi_perform(store->multi, &running);
+	loop_wait(&store->loop, fds, count, wait_ms(store, timeout_ms));
 	end_attempts(store);
 	return count_transfers(store);
 }
 
 void store_wake(struct store *store)
 {
-	curl_multi_wakeup(store->multi);
+	loop_wake(&store->loop);
 }
 
 int store_run(struct store *store, int timeout_ms)

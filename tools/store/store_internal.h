@@ -3,6 +3,7 @@
 
 #include "tools/store/credentials.h"
 #include "tools/store/hedge.h"
+#include "tools/store/loop.h"
 #include "tools/store/reply.h"
 #include "tools/store/store.h"
 
@@ -47,6 +48,7 @@ struct store {
 	struct store_credentials credentials;
 	bool has_credentials; /* they have been looked for */
 	CURLM *multi;
+	struct loop loop;         /* of multi */
 	struct transfer *waiting; /* for a connection, or for start_ms; oldest first */
 	struct transfer *running;
 	unsigned running_count; /* attempts */
