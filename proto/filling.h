@@ -21,7 +21,7 @@
 enum {
 	FILLING_VERSION = 1, /* OpenFeed.filling */
 	FILLING_WISHES = 64,
-	FILLING_AHEAD = 8192,   /* units that the worker plans ahead */
+	FILLING_AHEAD = 32768,  /* units that the worker plans ahead */
 	FILLING_DATASETS = 128, /* that a feed may have */
 	FILLING_PAGE_SIZE = 4096 + 8 * FILLING_AHEAD,
 	FILLING_PRESENT = 1,   /* bit of a turn */

@@ -2,6 +2,7 @@
 #include "proto/client/connection.h"
 #include "proto/client/daemon.h"
 #include "proto/client/files.h"
+#include "proto/filling.h"
 
 #include <errno.h>
 #include <math.h>
@@ -51,16 +52,20 @@ static int fill_facts(struct dataset *dataset, const Loaderd__Dataset *message)
 	return fill_fields(facts, message);
 }
 
-/* Blocks of which a store is read in few requests; groups that shuffle well and fit in memory. */
+/*
+ * Blocks of which a store is read in few requests; groups that shuffle well, fit in memory, and are
+ * announced to the fetcher as a whole.
+ */
 static void suggest_blocks(struct feed_dataset *facts, uint64_t bytes)
 {
-	enum { BLOCK_BYTES = 1 << 20, GROUP_BYTES = 256 << 20 };
+	enum { BLOCK_BYTES = 1 << 20, GROUP_BYTES = 256 << 20, GROUP_SAMPLES = FILLING_AHEAD / 2 };
 	if (bytes == 0 || facts->samples == 0)
 		return;
 	uint64_t each = bytes / facts->samples ?: 1;
 	uint64_t samples = BLOCK_BYTES / each ?: 1;
 	facts->block_samples = (uint32_t)samples;
-	facts->group_blocks = (uint32_t)(GROUP_BYTES / (samples * each) ?: 1);
+	uint64_t blocks = GROUP_BYTES / (samples * each), most = GROUP_SAMPLES / samples;
+	facts->group_blocks = (uint32_t)((blocks < most ? blocks : most) ?: 1);
 }
 
 static int request_facts(struct connection *connection, const char *path,

@@ -576,7 +576,7 @@ struct feed_dataset {
 	const struct feed_dataset_field *fields; /* fields that feed_options.fields may name */
 	/*
 	 * For feed_order: blocks of about 1 MiB by the files' bytes per sample, and groups of about
-	 * 256 MiB. 0 if a file of the dataset is missing.
+	 * 256 MiB, at most 16,384 samples. 0 if a file of the dataset is missing.
 	 */
 	uint32_t block_samples, group_blocks;
 };

@@ -8,6 +8,7 @@
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -132,8 +133,10 @@ int feed_new(struct remote_dataset *dataset, const struct feed_memory *memory,
 		io_close(memory->map_fd);
 	else
 		r = dataset_add_map(dataset, memory->map_fd, &feed->map);
-	if (!r)
-		r = start_watcher(feed);
+	if (!r) {
+		feed->marks = calloc(dataset->samples, 1);
+		r = feed->marks ? start_watcher(feed) : -ENOMEM;
+	}
 	if (r) {
 		feed->stopping = true; /* there is no watcher */
 		if (feed->map && --feed->map->users == 0)
@@ -141,6 +144,7 @@ int feed_new(struct remote_dataset *dataset, const struct feed_memory *memory,
 		if (feed->page)
 			munmap(feed->page, FILLING_PAGE_SIZE);
 		io_close(feed->page_fd);
+		free(feed->marks);
 		free(feed);
 		return r;
 	}
@@ -158,6 +162,7 @@ void feed_free(struct fetch_feed *feed)
 		dataset_remove_map(feed->dataset, feed->map);
 	munmap(feed->page, FILLING_PAGE_SIZE);
 	close(feed->page_fd);
+	free(feed->marks);
 	free(feed);
 }
 
@@ -171,16 +176,27 @@ static uint64_t feed_own_sample(const struct fetch_feed *feed, uint64_t numbered
 	return numbered - feed->first;
 }
 
-int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample)
+/* Copies what the page has announced since the last look. */
+static void see_units(struct fetch_feed *feed)
 {
 	uint64_t planned = atomic_load(&feed->page->planned);
 
-	if (feed->cursor >= planned || feed->cursor >= feed->done + FILLING_AHEAD)
+	for (; feed->seen < planned && feed->seen < feed->done + FILLING_AHEAD; feed->seen++) {
+		uint64_t sample = atomic_load(&feed->page->ahead[feed->seen % FILLING_AHEAD]);
+
+		sample = feed_own_sample(feed, sample);
+		if (sample)
+			feed->marks[sample - 1] |= FEED_ANNOUNCED;
+		feed->window[feed->seen % FILLING_AHEAD] = sample;
+	}
+}
+
+int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample)
+{
+	see_units(feed);
+	if (feed->cursor >= feed->seen)
 		return -ENODATA;
-	uint64_t sample = atomic_load(&feed->page->ahead[feed->cursor % FILLING_AHEAD]);
-	sample = feed_own_sample(feed, sample);
-	feed->window[feed->cursor++ % FILLING_AHEAD] = sample;
-	*ret_sample = sample;
+	*ret_sample = feed->window[feed->cursor++ % FILLING_AHEAD];
 	return 0;
 }
 
@@ -267,11 +283,13 @@ static void pass_units(struct fetch_feed *feed, uint64_t end,
 	while (feed->done < end && feed->done < feed->cursor) {
 		uint64_t sample = feed->window[feed->done++ % FILLING_AHEAD];
 
-		if (sample)
-			over(context, sample - 1);
+		if (!sample)
+			continue;
+		feed->marks[sample - 1] &= (uint8_t)~FEED_ANNOUNCED;
+		over(context, sample - 1);
 	}
 	if (feed->done < end) /* a worker that plans less than it makes */
-		feed->done = feed->cursor = end;
+		feed->done = feed->cursor = feed->seen = end;
 }
 
 void feed_look(struct fetch_feed *feed, void (*over)(void *context, uint64_t sample), void *context)
@@ -283,7 +301,8 @@ void feed_look(struct fetch_feed *feed, void (*over)(void *context, uint64_t sam
 		pass_units(feed, feed->cursor, over, context);
 		feed->opened = opened;
 		feed->first = atomic_load(&feed->page->firsts[feed->number]);
-		feed->done = feed->cursor = 0;
+		feed->done = feed->cursor = feed->seen = 0;
+		memset(feed->marks, 0, feed->dataset->samples);
 	}
 	if (done > feed->done)
 		pass_units(feed, done, over, context);

@@ -14,6 +14,11 @@
 
 #include <pthread.h>
 
+enum feed_mark {
+	FEED_ANNOUNCED = 1, /* of a unit that has been seen and is not over */
+	FEED_EARLY = 2,     /* was requested with a neighbour, before its unit */
+};
+
 struct fetch_feed {
 	struct fetch_feed *next; /* of the fetcher */
 	struct remote_dataset *dataset;
@@ -29,10 +34,12 @@ struct fetch_feed {
 	/* wishes for other bytes that may be granted, and when one was added last */
 	unsigned replacements;
 	int64_t replacements_ms;
-	uint32_t opened;       /* page->opened when it was looked at last */
-	uint64_t cursor, done; /* units below them have been requested; are over */
-	/* samples of the units from `done` to `cursor`, by unit % FILLING_AHEAD; + 1, 0: none */
+	uint32_t opened; /* page->opened when it was looked at last */
+	/* units below them are over; have been requested; have been read from the page */
+	uint64_t done, cursor, seen;
+	/* samples of the units from `done` to `seen`, by unit % FILLING_AHEAD; + 1, 0: none */
 	uint64_t window[FILLING_AHEAD];
+	uint8_t *marks; /* [samples], enum feed_mark */
 };
 
 /* The memory files of a feed. */

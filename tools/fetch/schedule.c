@@ -17,6 +17,8 @@ enum {
 	MEASURE_MS = 250,
 	UNITS_AT_ONCE = 2048, /* that are sorted together, so that neighbours are found */
 	UNITS_AHEAD_MIN = 16,
+	/* As many again have been announced, among which a sample's neighbours are found. */
+	UNITS_AHEAD_MAX = FILLING_AHEAD / 2,
 	EXTRAS_MIN = 256,
 	TRIES_MAX = 2,       /* of a sample whose checksum is wrong */
 	CLEARANCES_MAX = 16, /* of a full disk, in a row, without a request that succeeds */
@@ -564,6 +566,11 @@ static void pass_sample(void *context, uint64_t sample)
 		dataset_evict(dataset, sample);
 }
 
+static bool is_kept(const struct remote_dataset *dataset)
+{
+	return dataset->room >= dataset->bytes;
+}
+
 /*
  * How many units beyond its position a feed's samples are requested: as many as may pass through a
  * full cache. Those that are there are not taken away before.
@@ -573,8 +580,8 @@ static uint64_t units_ahead(const struct fetcher *fetcher, const struct remote_d
 	uint64_t sample = dataset->bytes / dataset->samples + PAGE_BYTES;
 	uint64_t units = fetcher->passing / sample;
 
-	if (!passes_through(dataset) || units > FILLING_AHEAD)
-		return FILLING_AHEAD;
+	if (!passes_through(dataset) || units > UNITS_AHEAD_MAX)
+		return UNITS_AHEAD_MAX;
 	return units < UNITS_AHEAD_MIN ? UNITS_AHEAD_MIN : units;
 }
 
@@ -610,11 +617,70 @@ static void grant_wishes(struct fetcher *fetcher, struct fetch_feed *feed)
 	submit_batch(&batch);
 }
 
-/* Requests what a feed announces. */
+/* Whether the feed has announced a sample that nobody has requested. */
+static bool is_wanted(const struct fetch_feed *feed, uint64_t sample)
+{
+	return (feed->marks[sample] & FEED_ANNOUNCED) &&
+	       feed->dataset->states[sample] == SAMPLE_ABSENT;
+}
+
+/* Requests a sample that a feed has announced, unless it is there. Returns its bytes. */
+static uint64_t follow_sample(struct batch *batch, struct fetch_feed *feed, uint64_t sample,
+			      uint8_t mark)
+{
+	size_t before = batch->count;
+	uint64_t bytes = 0;
+
+	batch->dataset->misses++;
+	feed->marks[sample] |= mark;
+	request_sample(batch, sample, 0);
+	for (; before < batch->count; before++)
+		bytes += batch->pieces[before].part.range.size;
+	return bytes;
+}
+
+/*
+ * Requests the neighbours of a sample that are announced, too, and fit into the request: one for
+ * many samples costs both sides less than one for each. Returns their bytes.
+ */
+static uint64_t follow_neighbours(struct batch *batch, struct fetch_feed *feed, uint64_t sample)
+{
+	const struct remote_dataset *dataset = batch->dataset;
+	const uint64_t fitting = SPAN_MAX / (dataset->bytes / dataset->samples + 1);
+	uint64_t first = sample, end = sample + 1, bytes = 0;
+
+	while (first > 0 && end - first < fitting && is_wanted(feed, first - 1))
+		bytes += follow_sample(batch, feed, --first, FEED_EARLY);
+	while (end < dataset->samples && end - first < fitting && is_wanted(feed, end))
+		bytes += follow_sample(batch, feed, end++, FEED_EARLY);
+	return bytes;
+}
+
+/*
+ * Requests the sample of a feed's next unit, and, if nothing waits for it yet, its neighbours.
+ * Returns their bytes.
+ */
+static uint64_t follow_unit(struct batch *batch, struct fetch_feed *feed, uint64_t sample)
+{
+	uint8_t early = feed->marks[sample] & FEED_EARLY;
+
+	feed->marks[sample] &= (uint8_t)~FEED_EARLY;
+	if (feed->dataset->states[sample] != SAMPLE_ABSENT) {
+		feed->dataset->hits += !early;
+		return 0;
+	}
+	uint64_t bytes = follow_sample(batch, feed, sample, 0);
+	return batch->urgent || !is_kept(feed->dataset)
+		       ? bytes
+		       : bytes + follow_neighbours(batch, feed, sample);
+}
+
+/* Requests what a feed announces: what it needs soon at once, and then what comes later. */
 static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 {
 	struct remote_dataset *dataset = feed->dataset;
-	struct batch batch = {.fetcher = fetcher, .dataset = dataset};
+	struct batch soon = {.fetcher = fetcher, .dataset = dataset, .urgent = true};
+	struct batch later = {.fetcher = fetcher, .dataset = dataset};
 	const uint64_t target = under_way_target(fetcher), ahead = units_ahead(fetcher, dataset);
 	const uint64_t needed = feed_needed(feed);
 	uint64_t sample, bytes = 0;
@@ -627,19 +693,11 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 			break;
 		if (feed_next_unit(feed, &sample))
 			break;
-		if (!sample)
-			continue;
-		if (dataset->states[sample - 1] != SAMPLE_ABSENT) {
-			dataset->hits++;
-			continue;
-		}
-		size_t before = batch.count;
-		dataset->misses++;
-		request_sample(&batch, sample - 1, 0);
-		for (; before < batch.count; before++)
-			bytes += batch.pieces[before].part.range.size;
+		if (sample)
+			bytes += follow_unit(must ? &soon : &later, feed, sample - 1);
 	}
-	submit_batch(&batch);
+	submit_batch(&later);
+	submit_batch(&soon);
 }
 
 /* Sees whether the file system takes more than the pages that are counted, as with large blocks. */

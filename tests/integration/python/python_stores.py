@@ -35,6 +35,18 @@ class Stores(StoreCase):
         self.assertEqual(self.hash_of(self.open(ADDRESS)), self.expected)
         self.assertLessEqual(self.gets() - before, 2, "the second time, all is in the cache")
 
+    def test_neighbours_come_together(self):
+        """Samples of a block make one request, beyond the first two batches, though more is announced than is under way at a time."""
+        image = numpy.random.default_rng(5).integers(0, 256, (160, 160, 3), "u1")
+        with loaderd.Writer(self.dir / "b.pimg", "image: image u8[h,w,3]") as writer:
+            for i in range(600):
+                writer.add({"image": numpy.roll(image, i)})
+        self.store.put("data", "b.pimg", (self.dir / "b.pimg").read_bytes())
+        blocks = {"order": "blocks", "block_samples": 12, "group_blocks": 50, "batch_size": 4}
+        local = self.hash_of(self.open(self.dir / "b.pimg", **blocks), epochs=1)
+        self.assertEqual(self.hash_of(self.open("s3://data/b.pimg", **blocks), epochs=1), local)
+        self.assertLess(self.gets(), 150)
+
     def test_by_http(self):
         self.assertEqual(self.hash_of(self.open(f"{self.store.url}/plain/data/sets/a.pimg")), self.expected)
 
