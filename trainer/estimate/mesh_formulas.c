@@ -2,29 +2,30 @@
 
 const char *const mesh_shard_names[MESH_SHARDS] = {"none", "optimizer", "gradients", "parameters"};
 
-double mesh_value_bytes(double parameters, double copied)
+double mesh_value_bytes(const struct mesh_store *store, double weights)
 {
-	return 2 * copied + 4 * (parameters - copied);
+	return (store->copies ? 2 : 4) * weights;
 }
 
 double mesh_store_bytes(const struct mesh_store *store, enum mesh_shard shard, uint32_t ranks)
 {
-	double p = (double)store->parameters, w = (double)store->copied, n = ranks;
-	double values = mesh_value_bytes(p, w), kept = store->states + store->averages;
-	double whole = (double)store->whole_bytes, buckets = 2 * 4 * (double)store->bucket;
+	double p = (double)store->weights, n = ranks, values = mesh_value_bytes(store, p);
+	double kept = store->states + store->averages, masters = store->copies ? 4 : 0;
+	double whole = (double)store->whole_bytes + 4 * (2 + kept) * (double)store->others;
+	double buckets = 2 * 4 * (double)store->bucket;
 	switch (shard) {
 	case MESH_SHARD_OPTIMIZER:
-		return whole + values + 4 * p + (4 * kept * p + 4 * w) / n;
+		return whole + values + 4 * p + (4 * kept + masters) * p / n;
 	case MESH_SHARD_GRADIENTS:
-		return whole + values + buckets + (4 * (1 + kept) * p + 4 * w) / n;
+		return whole + values + buckets + (4 * (1 + kept) + masters) * p / n;
 	case MESH_SHARD_PARAMETERS:
-		return whole + (4 * (2 + kept) * p + 2 * w) / n + buckets +
-		       (p > 0 ? 2 * (double)store->block * values / p : 0);
+		return whole + ((4 * (1 + kept) + masters) * p + values) / n + buckets +
+		       2 * mesh_value_bytes(store, (double)store->block);
 	case MESH_SHARD_NONE:
 	case MESH_SHARDS:
 		break;
 	}
-	return whole + 4 * (2 + kept) * p + 2 * w;
+	return whole + (4 * (1 + kept) + masters) * p + values;
 }
 
 double mesh_ring_bytes(double bytes, uint32_t ranks, bool sums)
@@ -35,12 +36,12 @@ double mesh_ring_bytes(double bytes, uint32_t ranks, bool sums)
 struct mesh_sent mesh_sent_of_store(const struct mesh_store *store, enum mesh_shard shard,
 				    uint32_t ranks, uint32_t micro_batches)
 {
-	double p = (double)store->parameters;
+	double p = (double)store->weights;
 	double scattered = mesh_ring_bytes(4 * p, ranks, false);
-	double gathered = mesh_ring_bytes(mesh_value_bytes(p, (double)store->copied), ranks, false);
-	struct mesh_sent sent = {0};
+	double gathered = mesh_ring_bytes(mesh_value_bytes(store, p), ranks, false);
+	struct mesh_sent sent = {.sums = mesh_ring_bytes(4 * (double)store->others, ranks, true)};
 	if (shard == MESH_SHARD_NONE)
-		sent.sums = 2 * scattered;
+		sent.sums += 2 * scattered;
 	if (shard == MESH_SHARD_OPTIMIZER)
 		sent.reduce_scatters = scattered;
 	if (shard == MESH_SHARD_GRADIENTS || shard == MESH_SHARD_PARAMETERS)

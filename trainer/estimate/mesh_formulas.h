@@ -8,22 +8,24 @@
  * different batches and divide the store among them (Rajbhandari et al. 2019, "ZeRO: Memory
  * Optimizations Toward Training Trillion Parameter Models", arXiv:1910.02054).
  *
- * n = data ranks; of a rank's slice, in elements: P trained parameters, W of them with a copy in 16
- * bits, B the longest bucket of gradients, G the largest block; s optimizer states, a averages.
- * Computation reads C bytes of values: 2 W + 4 (P - W), 4 P in fp32.
+ * n = data ranks; of a rank's slice, in elements: P weights of convolutions and matrices, V other
+ * trained parameters, B weights of the longest bucket of gradients, G of the largest block; s
+ * optimizer states, a averages. Only weights are divided. Computation reads C bytes of them: copies
+ * of 2 P in 16 bits, whose fp32 masters m = 4 are needed for updates alone; in fp32 4 P, and m = 0.
  *
- *     memory in bytes    none          4 (2 + s + a) P + 2 W
- *                        optimizer     C + 4 P + (4 (s + a) P + 4 W) / n
- *                        gradients     C + 2 x 4 B + (4 (1 + s + a) P + 4 W) / n
- *                        parameters    (4 (2 + s + a) P + 2 W) / n + 2 x 4 B + 2 G x C / P
- *     bytes sent         none          sums of 4 P, once per update
- *                        optimizer     reduce-scatters of 4 P and all-gathers of C, once per update
+ *     memory in bytes    none          (4 (1 + s + a) + m) P + C
+ *                        optimizer     C + 4 P + (4 (s + a) + m) P / n
+ *                        gradients     C + 2 x 4 B + (4 (1 + s + a) + m) P / n
+ *                        parameters    (4 (1 + s + a) + m) P / n + C / n + 2 x 4 B + 2 C G / P
+ *                        all           and 4 (2 + s + a) V
+ *     bytes sent         none          sums of 4 P
+ *                        optimizer     reduce-scatters of 4 P, all-gathers of C
  *                        gradients     reduce-scatters of 4 P per micro-batch, all-gathers of C
- *                        parameters    reduce-scatters of 4 P and twice all-gathers of C per
- *                                      micro-batch
+ *                        parameters    reduce-scatters of 4 P, all-gathers of 2 C, per micro-batch
+ *                        all           and sums of 4 V
  *
- * With AdamW and W = P: 18 P; 6 P + 12 P / n; 2 P + 16 P / n + 8 B; 18 P / n + 8 B + 4 G. Two
- * buckets are in work at a time, and two gathered blocks.
+ * Without "per micro-batch", once per update. With AdamW and copies: 18 P; 6 P + 12 P / n; 2 P + 16
+ * P / n + 8 B; 18 P / n + 8 B + 4 G. Two buckets are in work at a time, and two gathered blocks.
  */
 #pragma once
 
@@ -42,14 +44,15 @@ enum mesh_shard {
 extern const char *const mesh_shard_names[MESH_SHARDS];
 
 struct mesh_store {
-	uint64_t parameters, copied; /* P and W */
-	uint64_t bucket, block;      /* B and G */
-	uint32_t states, averages;   /* s and a */
-	uint64_t whole_bytes;        /* what is never divided: buffers and frozen parameters */
+	uint64_t weights, others;  /* P and V */
+	uint64_t bucket, block;    /* B and G */
+	uint32_t states, averages; /* s and a */
+	bool copies;               /* weights have copies in 16 bits */
+	uint64_t whole_bytes;      /* besides the formula's: buffers and frozen parameters */
 };
 
-/* Bytes of `parameters` as computation reads them, of which `copied` are in 16 bits. */
-double mesh_value_bytes(double parameters, double copied);
+/* Bytes of weights as computation reads them: C of P. */
+double mesh_value_bytes(const struct mesh_store *store, double weights);
 /* Bytes of a rank's store. */
 double mesh_store_bytes(const struct mesh_store *store, enum mesh_shard shard, uint32_t ranks);
 

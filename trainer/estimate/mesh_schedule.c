@@ -5,10 +5,9 @@
 
 /* ---- the store ---- */
 
-static bool is_copied(const struct mesh_plan *plan, const struct device_param *param)
+static bool is_weight(const struct device_param *param)
 {
-	return plan->slices->program->element != CUDA_F32 &&
-	       (param->spec.kind == DEVICE_CONV_WEIGHT || param->spec.kind == DEVICE_LINEAR_WEIGHT);
+	return param->spec.kind == DEVICE_CONV_WEIGHT || param->spec.kind == DEVICE_LINEAR_WEIGHT;
 }
 
 static bool is_in_bucket(const struct bucket *bucket, const struct device_param *param)
@@ -16,34 +15,29 @@ static bool is_in_bucket(const struct bucket *bucket, const struct device_param 
 	return param->offset >= bucket->offset && param->offset < bucket->offset + bucket->count;
 }
 
-/* Trained elements of a rank in a bucket. */
-static uint64_t bucket_elements(const struct mesh_plan *plan, const struct bucket *bucket)
+/* Trained elements of a rank in a bucket: of weights alone, or of all parameters. */
+static uint64_t bucket_elements(const struct mesh_plan *plan, const struct bucket *bucket,
+				bool weights)
 {
 	const struct device_params *params = plan->slices->program->graph->params;
 	uint64_t elements = 0;
 	for (size_t i = 0; i < params->count; i++)
-		if (is_in_bucket(bucket, params->items[i]))
+		if (is_in_bucket(bucket, params->items[i]) &&
+		    (!weights || is_weight(params->items[i])))
 			elements += plan->slices->elements[i];
 	return elements;
 }
 
-/* Elements of a rank in the block that is `after` blocks before the head. */
-struct block_elements {
-	uint64_t parameters, copied;
-};
-
-static struct block_elements block_elements(const struct mesh_plan *plan, uint32_t after)
+/* Weights of a rank in the block that is `after` blocks before the head. */
+static uint64_t block_weights(const struct mesh_plan *plan, uint32_t after)
 {
 	const struct device_params *params = plan->slices->program->graph->params;
-	struct block_elements block = {0};
-	for (size_t i = 0; i < params->count; i++) {
-		const struct device_param *param = params->items[i];
-		if (model_blocks_after(plan->model, param) != after)
-			continue;
-		block.parameters += plan->slices->elements[i];
-		block.copied += is_copied(plan, param) ? plan->slices->elements[i] : 0;
-	}
-	return block;
+	uint64_t elements = 0;
+	for (size_t i = 0; i < params->count; i++)
+		if (is_weight(params->items[i]) &&
+		    model_blocks_after(plan->model, params->items[i]) == after)
+			elements += plan->slices->elements[i];
+	return elements;
 }
 
 static uint32_t count_blocks(const struct mesh_plan *plan)
@@ -63,13 +57,14 @@ static uint64_t param_bytes(const struct mesh_plan *plan, const struct device_pa
 	uint64_t slots = 0, elements = (param->elements + 15) / 16 * 16;
 	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++)
 		slots += device_param_takes(param, slot);
-	return elements * sizeof(float) * slots + (is_copied(plan, param) ? 2 * elements : 0);
+	bool copied = is_weight(param) && plan->slices->program->element != CUDA_F32;
+	return elements * sizeof(float) * slots + (copied ? 2 * elements : 0);
 }
 
 void mesh_plan_store(struct mesh_plan *plan, const struct buckets *buckets)
 {
 	const struct device_params *params = plan->slices->program->graph->params;
-	struct mesh_store store = {0};
+	struct mesh_store store = {.copies = plan->slices->program->element != CUDA_F32};
 	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++)
 		if (slot >= DEVICE_STATE && slot < DEVICE_STATE + DEVICE_STATES_MAX)
 			store.states += device_params_have(params, slot);
@@ -78,17 +73,16 @@ void mesh_plan_store(struct mesh_plan *plan, const struct buckets *buckets)
 	for (size_t i = 0; i < params->count; i++) {
 		const struct device_param *param = params->items[i];
 		uint64_t elements = plan->slices->elements[i];
-		store.parameters += elements;
-		store.copied += is_copied(plan, param) ? elements : 0;
+		*(is_weight(param) ? &store.weights : &store.others) += elements;
 		if (!elements)
 			store.whole_bytes += param_bytes(plan, param);
 	}
 	for (uint32_t i = 0; i < buckets->count; i++) {
-		uint64_t elements = bucket_elements(plan, &buckets->items[i]);
+		uint64_t elements = bucket_elements(plan, &buckets->items[i], true);
 		store.bucket = elements > store.bucket ? elements : store.bucket;
 	}
 	for (uint32_t i = count_blocks(plan); i-- > 0;) {
-		uint64_t elements = block_elements(plan, i).parameters;
+		uint64_t elements = block_weights(plan, i);
 		store.block = elements > store.block ? elements : store.block;
 	}
 	plan->store = store;
@@ -104,7 +98,7 @@ struct schedule {
 	const struct cuda_program *program;
 	const struct buckets *buckets;
 	uint32_t *complete;   /* [buckets->count] operation that completes each */
-	double *bucket_bytes; /* [buckets->count] of gradients */
+	double *bucket_bytes; /* [buckets->count] of gradients, if sharded of weights alone */
 	double *block_bytes;  /* [blocks] of values */
 	double *block_ready;  /* [blocks] when its values are there; below 0 if not gathered */
 	int32_t *block_of_op; /* [op_count] whose values it reads; below 0 if of none */
@@ -134,7 +128,7 @@ static int32_t block_read(const struct schedule *s, const struct cuda_op *op)
 	for (int role = 0; role < CUDA_ROLES; role++) {
 		const struct cuda_tensor *tensor = op->operands[role];
 		if (tensor && tensor->storage != CUDA_IN_ARENA && tensor->slot == DEVICE_VALUE &&
-		    device_param_trains(tensor->param))
+		    is_weight(tensor->param) && device_param_trains(tensor->param))
 			return (int32_t)model_blocks_after(s->plan->model, tensor->param);
 	}
 	return -1;
@@ -158,13 +152,11 @@ static int schedule_init(struct schedule *s)
 		/* buckets are summed in order */
 		last = own > last ? own : last;
 		s->complete[i] = last;
-		s->bucket_bytes[i] = 4 * (double)bucket_elements(plan, &s->buckets->items[i]);
+		s->bucket_bytes[i] = 4 * (double)bucket_elements(plan, &s->buckets->items[i],
+								 plan->shard != MESH_SHARD_NONE);
 	}
-	for (uint32_t i = 0; i < s->blocks; i++) {
-		struct block_elements block = block_elements(plan, i);
-		s->block_bytes[i] =
-			mesh_value_bytes((double)block.parameters, (double)block.copied);
-	}
+	for (uint32_t i = 0; i < s->blocks; i++)
+		s->block_bytes[i] = mesh_value_bytes(&plan->store, (double)block_weights(plan, i));
 	for (uint32_t i = 0; i < ops; i++)
 		s->block_of_op[i] = block_read(s, &s->program->ops[i]);
 	return 0;
@@ -272,12 +264,9 @@ static void run_update(struct schedule *s)
 	s->computed += seconds;
 	if (plan->shard != MESH_SHARD_OPTIMIZER && plan->shard != MESH_SHARD_GRADIENTS)
 		return;
-	double values =
-		mesh_value_bytes((double)plan->store.parameters, (double)plan->store.copied);
 	for (uint32_t i = 0; i < s->buckets->count; i++)
 		wait_until(s, communicate(s, &plan->data,
-					  values * s->bucket_bytes[i] / 4 /
-						  (double)plan->store.parameters,
+					  mesh_value_bytes(&plan->store, s->bucket_bytes[i] / 4),
 					  false));
 }
 
@@ -293,6 +282,8 @@ int mesh_schedule(const struct mesh_plan *plan, const struct buckets *buckets,
 	}
 	for (uint32_t i = 0; i < plan->micro_batches; i++)
 		run_micro_batch(&s, often || i + 1 == plan->micro_batches);
+	if (plan->shard != MESH_SHARD_NONE)
+		communicate(&s, &plan->data, 4 * (double)plan->store.others, true);
 	for (int i = 0; i < LINKS; i++)
 		wait_until(&s, s.link[i]);
 	/* other passes over the batch, as SAM makes, take as long */

@@ -33,7 +33,7 @@ struct mesh_step {
 	struct mesh_sent sent;  /* bytes of a rank */
 };
 
-/* Sets plan->store from the slices' parameters. Copies are of weights, if not in fp32. */
+/* Sets plan->store from the slices' parameters. */
 void mesh_plan_store(struct mesh_plan *plan, const struct buckets *buckets);
 /* -ENOMEM. */
 int mesh_schedule(const struct mesh_plan *plan, const struct buckets *buckets,

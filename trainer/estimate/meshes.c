@@ -173,6 +173,21 @@ static int plan_graphs(struct meshes *meshes, uint32_t data, uint64_t micro_batc
 	return r < 0 ? r : buckets_plan(&graphs->buckets, graphs->train, COLLECTIVE_NCCL_ELEMENTS);
 }
 
+/*
+ * Returns why an update cannot work on parts of the weights, or NULL. in_rows: on parts of their
+ * rows and columns, as with tensor ranks, instead of ranges of elements, as with train.shard.
+ */
+static const char *refuse_update(const struct device_params *params, bool in_rows)
+{
+	unsigned kinds = (unsigned)DEVICE_OPTIMIZERS_BY_MATRIX |
+			 (in_rows ? (unsigned)DEVICE_OPTIMIZERS_BY_TENSOR : 0);
+	if (!params->has_optimizer)
+		return NULL;
+	if (kinds >> params->optimizer.kind & 1)
+		return "optim.name needs whole tensors";
+	return params->optimizer.centralize ? "optim.centralize needs whole rows" : NULL;
+}
+
 /* Returns a sentence's end on why the mesh is impossible, or NULL. */
 static const char *refuse(const struct meshes *meshes, const struct mesh *mesh, char *text,
 			  size_t size)
@@ -185,15 +200,14 @@ static const char *refuse(const struct meshes *meshes, const struct mesh *mesh, 
 	}
 	if (mesh->tensor > 1 && !what)
 		return "needs a vision transformer";
+	if (mesh->tensor > 1 && refuse_update(meshes->estimate->params, true)) {
+		snprintf(text, size, "cannot be: %s",
+			 refuse_update(meshes->estimate->params, true));
+		return text;
+	}
 	if (mesh->tensor > meshes->estimate->device.links[0].link.ranks)
 		return "is more than a machine has";
 	return NULL;
-}
-
-/* Whole matrices are not in one bucket, so train.shard cannot divide such an optimizer. */
-static bool is_by_matrix(const struct device_params *params)
-{
-	return params->has_optimizer && (DEVICE_OPTIMIZERS_BY_MATRIX >> params->optimizer.kind & 1);
 }
 
 /*
@@ -204,7 +218,7 @@ static int add_sharded(struct meshes *meshes, const struct mesh *like, char *err
 {
 	struct estimate *estimate = meshes->estimate;
 	struct mesh mesh = *like;
-	bool whole = mesh.data == 1 || is_by_matrix(estimate->params);
+	bool whole = mesh.data == 1 || refuse_update(estimate->params, false);
 	uint32_t shards = whole ? 1 : MESH_SHARDS, done = 0;
 	uint32_t share = (uint32_t)(meshes->batch / mesh.data);
 	for (uint32_t parts = (uint32_t)meshes->accumulate; done < (1u << shards) - 1;) {
@@ -333,9 +347,8 @@ int meshes_report(struct estimate *estimate, FILE *file, char *error)
 	if (r == 0)
 		r = plan_graphs(&meshes, (uint32_t)meshes.batch, 1, &one, error);
 	meshes.shape = one.train;
-	if (r == 0 && is_by_matrix(estimate->params))
-		fprintf(file, "not with train.shard: optim.name = %s needs whole matrices\n",
-			device_params_optimizer(estimate->params)->name);
+	if (r == 0 && refuse_update(estimate->params, false))
+		fprintf(file, "not with train.shard: %s\n", refuse_update(estimate->params, false));
 	for (uint32_t data = ranks; data && r == 0; data--)
 		if (ranks % data == 0)
 			r = add_data(&meshes, data, file, error);
