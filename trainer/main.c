@@ -55,9 +55,9 @@ __attribute__((visibility("default"))) const char *argp_program_version =
 #define AT(field) offsetof(struct arguments, field)
 
 static const struct options_row options[] = {
-	{"resume", OPTION_RESUME, "CHECKPOINT",
-	 "Resume from a checkpoint, by default the newest in the output folder; start from the "
-	 "beginning if there is none",
+	{"resume", OPTION_RESUME, "CHECKPOINT|auto",
+	 "Resume from a checkpoint, by default (auto) the newest in the output folder; start from "
+	 "the beginning if there is none",
 	 .flags = OPTION_ARG_OPTIONAL},
 	{"output", OPTION_OUTPUT, "DIR",
 	 "Folder for log, checkpoints and weights (default: runs/NAME for NAME.ini; for a run's "
@@ -145,7 +145,8 @@ static const struct options_row options[] = {
 static const char doc[] =
 	"Train the model of RECIPE.ini on a packed dataset served by loaderd. Any key of the "
 	"recipe can be set on the command line.\vExit status: 0 finished, 1 failed, 3 stopped by a "
-	"signal after writing a checkpoint, from which --resume continues. See trainer(1).";
+	"signal after writing a checkpoint, from which --resume continues, 75 another rank went "
+	"away: start again with --resume=auto. See trainer(1).";
 
 static int parse_size(const char *text, struct argp_state *state)
 {
@@ -257,7 +258,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	switch (key) {
 	case OPTION_RESUME:
 		arguments->run.resume = true;
-		arguments->run.resume_path = argument;
+		arguments->run.resume_path =
+			argument && strcmp(argument, "auto") != 0 ? argument : NULL;
 		return 0;
 	case OPTION_OUTPUT:
 		if (!*argument)
