@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Ranks over TCP that meet strangers, taken ports, ranks that do not come, and ranks that go: comm_tcp.py PROGRAM (comm_loop.c)"""
 
+import hashlib
 import os
 import random
 import secrets
@@ -164,7 +165,8 @@ class Ranks(unittest.TestCase):
         stop = threading.Event()
 
         def attack():
-            hello = MAGIC + bytes(32) + bytes(16)
+            run = hashlib.sha256().digest()  # of no name: what these ranks ask for
+            hello = MAGIC + run + bytes(48)
             while not stop.is_set():
                 try:
                     stranger = socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT)
@@ -175,7 +177,7 @@ class Ranks(unittest.TestCase):
                     if kind == 1:
                         stranger.sendall(generator.randbytes(600))
                     elif kind == 2:
-                        stranger.sendall(hello[: generator.randrange(64)])
+                        stranger.sendall(hello[: generator.randrange(96)])
                     elif kind == 3:
                         stranger.sendall(hello + generator.randbytes(300))
                     elif kind == 4:
@@ -216,7 +218,7 @@ class Ranks(unittest.TestCase):
                     while True:
                         with taken.accept()[0] as rank:
                             rank.settimeout(TIMEOUT)
-                            rank.sendall(rank.recv(64)[:16] + bytes(48))
+                            rank.sendall(rank.recv(96)[:16] + bytes(48))
                             self.assertEqual(rank.recv(1), b"")
                 except OSError:
                     pass

@@ -4,8 +4,6 @@
 #include "format/base/system/io.h"
 #include "trainer/device/comm/tcp/socket.h"
 
-#include <string.h>
-
 unsigned acceptor_polls(const struct acceptor *acceptor, struct pollfd *polls)
 {
 	polls[0] = (struct pollfd){acceptor->listener, POLLIN, 0};
@@ -17,9 +15,21 @@ unsigned acceptor_polls(const struct acceptor *acceptor, struct pollfd *polls)
 static void drop(struct acceptor *acceptor, unsigned i)
 {
 	io_close(acceptor->newcomers[i].fd);
-	acceptor->count--;
-	memmove(&acceptor->newcomers[i], &acceptor->newcomers[i + 1],
-		(acceptor->count - i) * sizeof(acceptor->newcomers[0]));
+	if (i != --acceptor->count)
+		acceptor->newcomers[i] = acceptor->newcomers[acceptor->count];
+}
+
+static void make_room(struct acceptor *acceptor)
+{
+	unsigned oldest = acceptor->count;
+
+	for (unsigned i = 0; i < acceptor->count; i++)
+		if (!acceptor->newcomers[i].proved &&
+		    (oldest == acceptor->count ||
+		     acceptor->newcomers[i].deadline < acceptor->newcomers[oldest].deadline))
+			oldest = i;
+	if (oldest < acceptor->count)
+		drop(acceptor, oldest);
 }
 
 /* False if the connection is of no further use. */
@@ -52,7 +62,11 @@ void acceptor_advance(struct acceptor *acceptor)
 		if (fd < 0)
 			return;
 		if (acceptor->count == ACCEPTOR_MAX)
-			drop(acceptor, 0);
+			make_room(acceptor);
+		if (acceptor->count == ACCEPTOR_MAX) {
+			io_close(fd);
+			return;
+		}
 		struct newcomer *newcomer = &acceptor->newcomers[acceptor->count++];
 		*newcomer = (struct newcomer){
 			.fd = fd, .deadline = clock_ms() + ACCEPTOR_MS, .wanted = acceptor->wanted};

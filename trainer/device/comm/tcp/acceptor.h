@@ -1,7 +1,7 @@
 /*
- * Connections that have not proved yet to be a rank's. Anybody may connect to a port, so none of
- * them can hold up the others: they are read as bytes come, there are at most ACCEPTOR_MAX, of
- * which the oldest makes room for a new one, and each has ACCEPTOR_MS to finish.
+ * Connections that are not known yet to be a rank's. Anybody may connect to a port, so none of them
+ * can hold up the others: they are read as bytes come, there are at most ACCEPTOR_MAX, of which the
+ * oldest that has proved nothing makes room for a new one, and each has ACCEPTOR_MS to finish.
  *
  * Owned by the one thread that uses the ranks. Fixed memory.
  */
@@ -18,6 +18,7 @@ struct newcomer {
 	int fd;
 	int64_t deadline; /* of clock_ms() */
 	size_t got, wanted;
+	bool proved; /* that it has the key, with its first message */
 	uint8_t bytes[ACCEPTOR_BYTES];
 };
 
@@ -34,7 +35,7 @@ struct acceptor {
 	acceptor_read *read;
 	void *context;
 	unsigned count;
-	struct newcomer newcomers[ACCEPTOR_MAX]; /* oldest first */
+	struct newcomer newcomers[ACCEPTOR_MAX];
 };
 
 /* Appends what to poll for, at most ACCEPTOR_MAX + 1 descriptors. Returns how many. */

@@ -2,9 +2,9 @@
  * How ranks find each other. Rank 0 listens; the others look for it on the ports where it may be
  * (launch.h), since other programs may have some of them. Messages on a connection, sizes fixed:
  *
- *     rank -> rank 0  hello      which run, and a nonce
+ *     rank -> rank 0  hello      which run, a nonce, and a proof, by which rank 0 prefers it
  *     rank 0 -> rank  challenge  a nonce, and the proof that rank 0 has the key
- *     rank -> rank 0  join       the proof that the rank has it, and what others need to know
+ *     rank -> rank 0  join       the proof that the rank has it now, and what others need to know
  *     rank 0 -> rank  message    welcome, or why not; then the session and all members
  *
  * A proof is a code of all messages so far with the key (key.h), so that neither side learns the
@@ -42,7 +42,7 @@ static const char magic[16] = "loaderd ranks 1";
 
 struct hello {
 	char magic[sizeof(magic)];
-	uint8_t run[SHA256_SIZE], nonce[TCP_NONCE];
+	uint8_t run[SHA256_SIZE], nonce[TCP_NONCE], proof[SHA256_SIZE];
 };
 
 struct challenge {
@@ -169,9 +169,16 @@ struct talk {
 
 _Static_assert(sizeof(struct talk) <= ACCEPTOR_BYTES, "");
 
+static void note_stranger(struct meeting *meeting, const struct newcomer *newcomer)
+{
+	meeting->strangers++;
+	tcp_peer(newcomer->fd, &meeting->stranger);
+}
+
 static bool take_hello(struct meeting *meeting, struct newcomer *newcomer)
 {
 	char error[COMM_ERROR_MAX];
+	uint8_t proof[SHA256_SIZE];
 	struct hello hello;
 	struct challenge challenge;
 
@@ -183,9 +190,15 @@ static bool take_hello(struct meeting *meeting, struct newcomer *newcomer)
 	if (draw_nonce(challenge.nonce, error) < 0)
 		return false;
 	prove_challenge(meeting->run, &hello, &challenge, challenge.proof);
+	sha256_hmac(meeting->run->key, &hello, offsetof(struct hello, proof), proof);
+	newcomer->proved = memcmp(proof, hello.proof, sizeof(proof)) == 0;
 	memcpy(newcomer->bytes + offsetof(struct talk, challenge), &challenge, sizeof(challenge));
 	newcomer->wanted = offsetof(struct talk, challenge);
-	return tcp_send(newcomer->fd, &challenge, sizeof(challenge)) == sizeof(challenge);
+	/* also to others, so that a rank with another key can say so */
+	bool sent = tcp_send(newcomer->fd, &challenge, sizeof(challenge)) == sizeof(challenge);
+	if (!newcomer->proved)
+		note_stranger(meeting, newcomer);
+	return sent && newcomer->proved;
 }
 
 /* A rank that joins a second time has left, or is another process. Returns the run's failure. */
@@ -217,8 +230,7 @@ static bool take_join(struct meeting *meeting, struct newcomer *newcomer)
 	memcpy(&talk, newcomer->bytes, sizeof(talk));
 	prove_join(run, &talk.hello, &talk.challenge, &talk.join, proof);
 	if (memcmp(proof, talk.join.proof, sizeof(proof)) != 0) {
-		meeting->strangers++;
-		tcp_peer(newcomer->fd, &meeting->stranger);
+		note_stranger(meeting, newcomer);
 		return false;
 	}
 	talk.join.member.name[TCP_NAME_MAX - 1] = '\0';
@@ -452,8 +464,10 @@ static int greet_leader(struct tcp_run *run, const struct launch *launch, int fd
 
 	memcpy(hello->magic, magic, sizeof(magic));
 	memcpy(hello->run, launch->run, sizeof(hello->run));
-	if (draw_nonce(hello->nonce, error) < 0 ||
-	    tcp_send_all(fd, hello, sizeof(*hello), deadline) < 0 ||
+	if (draw_nonce(hello->nonce, error) < 0)
+		return -ENOENT;
+	sha256_hmac(run->key, hello, offsetof(struct hello, proof), hello->proof);
+	if (tcp_send_all(fd, hello, sizeof(*hello), deadline) < 0 ||
 	    tcp_receive_all(fd, challenge, sizeof(*challenge), deadline) < 0 ||
 	    memcmp(challenge->magic, magic, sizeof(magic)) != 0)
 		return -ENOENT;
