@@ -70,7 +70,8 @@ struct device_param {
 	struct device_param_spec spec; /* name points to `name` */
 	char name[DEVICE_NAME_MAX];
 	size_t index;       /* in the store */
-	size_t elements;    /* product of the shape */
+	uint32_t shape[4];  /* of the part that this rank has: spec.shape unless it is split */
+	size_t elements;    /* of that part */
 	size_t offset;      /* in elements, in slots that all parameters have */
 	size_t rest_offset; /* in elements, in slots that matrices lack (device_param_offset()) */
 };
@@ -79,6 +80,8 @@ struct device_params {
 	struct device *device;
 	struct device_param **items; /* [count] */
 	size_t count, capacity;
+	struct comm *group; /* ranks that the parameters are divided over; NULL for none */
+	bool leads;         /* rank 0: the others are in device_params_follow() */
 	bool allocated;
 	bool has_optimizer;
 	struct device_optimizer_spec optimizer;
@@ -105,6 +108,8 @@ size_t device_param_offset(const struct device_param *param, enum device_slot sl
 /* Number of elements of a slot, which the store must have. */
 size_t device_params_elements(const struct device_params *params, enum device_slot slot);
 
+/* True if this rank has only a part of the tensor. */
+bool device_param_is_split(const struct device_param *param);
 /* True if the parameter gets a gradient and updates; false for NULL. */
 bool device_param_trains(const struct device_param *param);
 
@@ -204,6 +209,7 @@ struct device_node {
 			uint32_t heads;
 			float dropout;  /* 0 in evaluation */
 			uint32_t layer; /* dropout_key()'s layer, derived from the name */
+			uint32_t first; /* number in the whole layer of the first head */
 		} attention;
 		struct device_loss_spec loss;
 	};
@@ -244,6 +250,17 @@ struct device_graph {
 	void *backend;
 };
 
+/*
+ * For linear layers: true if each rank of the group computes a part of the sums of the results, or
+ * of the gradient of x.
+ */
+bool device_node_sums_result(const struct device_node *node);
+bool device_node_sums_gradient(const struct device_node *node);
+/*
+ * True if this rank adds the bias before the sum of the results over the group, so that it is added
+ * once.
+ */
+bool device_node_adds_bias(const struct device_node *node);
 /*
  * True if the caller provides the gradient: the graph has no loss and nothing consumes the value.
  */

@@ -144,6 +144,12 @@ struct device_options {
 	unsigned index;
 	struct comm *comm; /* the ranks; NULL for a single one. Must outlive the device */
 	/*
+	 * tensor parallelism: the ranks that hold one model together (device_params_divide()); NULL
+	 * for none. `comm` then has one rank of each group, which have the same rank in their
+	 * groups. Must outlive the device
+	 */
+	struct comm *group;
+	/*
 	 * check every tensor after every operation: a step fails with -EDOM and device_error()
 	 * names the first non-finite one. Slow
 	 */
@@ -209,10 +215,16 @@ struct device_param_spec {
 	const char *name;
 	enum device_param_kind kind;
 	uint32_t shape[4]; /* dimensions in the kind's order; unused entries are 0 */
-	uint32_t group;    /* < DEVICE_GROUPS_MAX: index into device_hyper's arrays */
-	float lr_factor;   /* multiplies the learning rate of its group; 0 counts as 1 */
-	uint32_t start;    /* < DEVICE_STARTS_MAX: index into device_hyper.begun */
-	bool frozen;       /* neither gradient nor update is computed */
+	/*
+	 * in a divided store: the dimension of which each rank has a part, counted from 1; 0 if all
+	 * ranks have the whole tensor. The dimension has split_ranges ranges of equal length (0
+	 * counts as 1), and a rank has its part of each, in order of ranks
+	 */
+	uint32_t split_dimension, split_ranges;
+	uint32_t group;  /* < DEVICE_GROUPS_MAX: index into device_hyper's arrays */
+	float lr_factor; /* multiplies the learning rate of its group; 0 counts as 1 */
+	uint32_t start;  /* < DEVICE_STARTS_MAX: index into device_hyper.begun */
+	bool frozen;     /* neither gradient nor update is computed */
 	/* frozen, with values that the network defines; checkpoints may lack it */
 	bool constant;
 	/* of the first or last layer: by_matrix optimizers do not treat it as a matrix */
@@ -299,6 +311,18 @@ struct device_params_state {
 int device_params_new(struct device *device, struct device_params **ret_params);
 void device_params_free(struct device_params *params); /* accepts NULL */
 /*
+ * Divides the store's parameters that have a split_dimension over the ranks of
+ * device_options.group (with device_options.comm); call before device_param_add(). Linear layers
+ * whose weight is split by outputs or inputs, and attention on a part of the heads, then compute
+ * this rank's part: the forward pass of a layer split by inputs and the backward pass of one split
+ * by outputs end with a sum over the group (Shoeybi et al. 2019, arXiv:1909.08053, section 3). All
+ * ranks of a group upload the same batches and call functions that compute, as well as
+ * device_param_read(), in the same order. Without a group it does nothing.
+ */
+void device_params_divide(struct device_params *params);
+/* Number of ranks that the parameters are divided over; 1 if they are not. */
+unsigned device_params_group(const struct device_params *params);
+/*
  * Declares a parameter, which lives as long as the store. -EEXIST if the name is in use; -EINVAL
  * (device_error names the field); -EBUSY if the store is allocated.
  */
@@ -327,8 +351,9 @@ struct device_param *device_params_at(const struct device_params *params, size_t
 /* NULL if not found */
 struct device_param *device_params_find(const struct device_params *params, const char *name);
 const struct device_param_spec *device_param_spec(const struct device_param *param);
-size_t device_param_elements(const struct device_param *param); /* product of its shape */
-/* Elements of the store's largest parameter; at least 1. */
+/* Elements of the whole tensor: product of its shape. */
+size_t device_param_elements(const struct device_param *param);
+/* Elements of the store's largest whole tensor; at least 1. */
 size_t device_params_largest(const struct device_params *params);
 /* NULL in a store for evaluation only. */
 const struct device_optimizer *device_params_optimizer(const struct device_params *params);
@@ -337,11 +362,23 @@ bool device_slot_lasts(enum device_slot slot);
 /* True if an allocated parameter has the slot. */
 bool device_param_has(const struct device_param *param, enum device_slot slot);
 /*
- * Copies a whole slot from or to dense fp32 in host layout; waits for queued work. -ENOENT if the
- * parameter lacks the slot.
+ * Copies a slot of the whole tensor from or to dense fp32 in host layout; waits for queued work.
+ * Of a split parameter, writing stores this rank's part, and reading gathers the parts of all ranks
+ * of the group, so all of them call it. -ENOENT if the parameter lacks the slot.
  */
 int device_param_write(struct device_param *param, enum device_slot slot, const float *values);
 int device_param_read(struct device_param *param, enum device_slot slot, float *ret_values);
+/* True if the ranks have a part each of this slot of the parameter. */
+bool device_param_is_divided(const struct device_param *param, enum device_slot slot);
+/*
+ * For reads and writes by rank 0 alone, as of checkpoints: rank 0 calls device_params_lead(), reads
+ * and writes, and calls device_params_dismiss(); meanwhile the others call device_params_follow(),
+ * which contributes their parts of divided slots and takes what rank 0 writes to these. No-ops
+ * without divided parameters.
+ */
+void device_params_lead(struct device_params *params);
+int device_params_dismiss(struct device_params *params);
+int device_params_follow(struct device_params *params);
 /*
  * Discards the gradients summed since the last update: after a failed step, or after micro-batches
  * run only for their statistics.
@@ -488,7 +525,8 @@ struct device_value *device_layer_norm(struct device_graph *graph, struct device
 
 struct device_attention_spec {
 	const char *name;
-	uint32_t heads; /* must divide a third of qkv's channels */
+	/* must divide a third of qkv's channels; in a divided store, of this rank */
+	uint32_t heads;
 	/*
 	 * probability p that an attention weight is zeroed; the others are scaled by 1 / (1 - p).
 	 * Unused in evaluation

@@ -146,7 +146,7 @@ static struct device_shape window_shape(const struct device_node *node, uint32_t
 static struct device_shape infer_conv(struct device_graph *graph, struct device_node *node,
 				      struct device_shape *ret_further)
 {
-	const uint32_t *weight = node->weight->spec.shape;
+	const uint32_t *weight = node->weight->shape;
 	struct device_shape x = node->x->shape;
 
 	node->window_h = weight[1];
@@ -254,13 +254,18 @@ struct device_value *device_global_max_pool(struct device_graph *graph, const ch
 static struct device_shape infer_linear(struct device_graph *graph, struct device_node *node,
 					struct device_shape *ret_further)
 {
-	const uint32_t *weight = node->weight->spec.shape;
+	const uint32_t *weight = node->weight->shape;
 	struct device_shape x = node->x->shape;
 
 	if (weight[1] != (node->by_position ? x.c : device_shape_elements(x) / x.n))
 		record_failure(graph, -EINVAL, "%s: weight has %u inputs, its input %u x %u x %u%s",
 			       node->name, weight[1], x.h, x.w, x.c,
 			       node->by_position ? ", by position" : "");
+	if (device_node_sums_result(node) && node->activation != DEVICE_IDENTITY)
+		record_failure(graph, -EINVAL,
+			       "%s: a layer split by inputs has no activation, which would precede "
+			       "the sum",
+			       node->name);
 	node->window_h = node->window_w = node->stride = node->groups = 1;
 	return node->by_position ? (struct device_shape){x.n, x.h, x.w, weight[0]}
 				 : (struct device_shape){x.n, 1, 1, weight[0]};
@@ -287,13 +292,13 @@ static struct device_shape infer_pos_embed(struct device_graph *graph, struct de
 	uint64_t wanted =
 		node->grid_side ? (uint64_t)node->grid_side * node->grid_side + first : tokens;
 
-	if (node->positions && node->positions->spec.shape[0] != wanted)
-		record_failure(
-			graph, -EINVAL, "%s: there are embeddings of %u positions for %llu tokens",
-			node->name, node->positions->spec.shape[0], (unsigned long long)wanted);
-	if (node->class_token && node->class_token->spec.shape[0] != 1)
+	if (node->positions && node->positions->shape[0] != wanted)
+		record_failure(graph, -EINVAL,
+			       "%s: there are embeddings of %u positions for %llu tokens",
+			       node->name, node->positions->shape[0], (unsigned long long)wanted);
+	if (node->class_token && node->class_token->shape[0] != 1)
 		record_failure(graph, -EINVAL, "%s: there are %u class tokens", node->name,
-			       node->class_token->spec.shape[0]);
+			       node->class_token->shape[0]);
 	return (struct device_shape){x.n, 1, tokens, x.c};
 }
 
@@ -375,6 +380,7 @@ static struct device_shape infer_attention(struct device_graph *graph, struct de
 	if (graph->options.mode != DEVICE_TRAIN)
 		node->attention.dropout = 0;
 	node->attention.layer = layer_of(node->name);
+	node->attention.first = graph->params->group ? graph->params->group->rank * heads : 0;
 	ret_further[OUTPUT(log_sum)] = (struct device_shape){x.n, heads, x.h, x.w};
 	return (struct device_shape){x.n, x.h, x.w, x.c / 3};
 }
@@ -529,6 +535,30 @@ struct device_value *device_loss(struct device_graph *graph, struct device_value
 }
 
 /* ---- all of them ---- */
+
+static bool is_split_by(const struct device_node *node, uint32_t dimension)
+{
+	const struct device_param *weight = node->weight;
+
+	return node->kind == DEVICE_NODE_LINEAR && device_param_is_split(weight) &&
+	       weight->spec.split_dimension == dimension;
+}
+
+bool device_node_sums_result(const struct device_node *node)
+{
+	return is_split_by(node, 2);
+}
+
+bool device_node_sums_gradient(const struct device_node *node)
+{
+	return is_split_by(node, 1);
+}
+
+bool device_node_adds_bias(const struct device_node *node)
+{
+	return node->bias &&
+	       (!device_node_sums_result(node) || node->bias->store->group->rank == 0);
+}
 
 double device_node_flops(const struct device_node *node)
 {

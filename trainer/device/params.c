@@ -34,6 +34,23 @@ void device_params_free(struct device_params *params)
 	free(params);
 }
 
+void device_params_divide(struct device_params *params)
+{
+	struct comm *group = params->device->options.group;
+
+	params->group = group && group->world > 1 ? group : NULL;
+}
+
+unsigned device_params_group(const struct device_params *params)
+{
+	return params->group ? params->group->world : 1;
+}
+
+bool device_param_is_split(const struct device_param *param)
+{
+	return param->spec.split_dimension && param->store->group;
+}
+
 static int check_spec(struct device_params *params, const struct device_param_spec *spec,
 		      size_t *ret_elements)
 {
@@ -76,15 +93,41 @@ static int check_spec(struct device_params *params, const struct device_param_sp
 	return 0;
 }
 
+/* Computes the shape of this rank's part. */
+static int check_split(struct device_params *params, const struct device_param_spec *spec,
+		       uint32_t *ret_shape)
+{
+	uint32_t dimension = spec->split_dimension, ranges = spec->split_ranges;
+	uint32_t world = device_params_group(params);
+
+	memcpy(ret_shape, spec->shape, sizeof(spec->shape));
+	if (!dimension || !params->group)
+		return 0;
+	ranges = ranges ? ranges : 1;
+	if (dimension > 4 || !spec->shape[dimension - 1] ||
+	    spec->shape[dimension - 1] % ((uint64_t)ranges * world))
+		return device_fail(params->device, -EINVAL,
+				   "parameter %s: dimension %u of length %u cannot be split into "
+				   "%u range%s for each of %u ranks",
+				   spec->name, dimension,
+				   dimension <= 4 ? spec->shape[dimension - 1] : 0, ranges,
+				   ranges == 1 ? "" : "s", world);
+	ret_shape[dimension - 1] /= world;
+	return 0;
+}
+
 int device_param_add(struct device_params *params, const struct device_param_spec *spec,
 		     struct device_param **ret_param)
 {
+	uint32_t shape[4];
 	size_t elements = 0;
 
 	if (params->allocated)
 		return device_fail(params->device, -EBUSY,
 				   "the store is closed to further parameters");
 	int r = check_spec(params, spec, &elements);
+	if (r == 0)
+		r = check_split(params, spec, shape);
 	if (r < 0)
 		return r;
 	if (params->count == params->capacity) {
@@ -106,7 +149,10 @@ int device_param_add(struct device_params *params, const struct device_param_spe
 	if (param->spec.lr_factor == 0)
 		param->spec.lr_factor = 1;
 	param->index = params->count;
+	memcpy(param->shape, shape, sizeof(shape));
 	param->elements = elements;
+	if (device_param_is_split(param))
+		param->elements /= device_params_group(params);
 	params->items[params->count++] = param;
 	*ret_param = param;
 	return 0;
@@ -204,7 +250,10 @@ const struct device_param_spec *device_param_spec(const struct device_param *par
 
 size_t device_param_elements(const struct device_param *param)
 {
-	return param->elements;
+	size_t elements = param->elements;
+
+	return device_param_is_split(param) ? elements * device_params_group(param->store)
+					    : elements;
 }
 
 bool device_param_trains(const struct device_param *param)
@@ -214,7 +263,7 @@ bool device_param_trains(const struct device_param *param)
 
 uint32_t device_param_row(const struct device_param *param)
 {
-	const uint32_t *shape = param->spec.shape;
+	const uint32_t *shape = param->shape;
 
 	return shape[1] && param->spec.kind != DEVICE_EMBEDDING
 		       ? (uint32_t)(param->elements / shape[0])
@@ -228,7 +277,7 @@ uint32_t device_param_matrix(const struct device_param *param)
 	if (!params->has_optimizer ||
 	    !(DEVICE_OPTIMIZERS_BY_MATRIX >> params->optimizer.kind & 1) || param->spec.outer)
 		return 0;
-	return device_param_row(param) ? param->spec.shape[0] : 0;
+	return device_param_row(param) ? param->shape[0] : 0;
 }
 
 size_t device_params_largest(const struct device_params *params)
@@ -236,8 +285,8 @@ size_t device_params_largest(const struct device_params *params)
 	size_t elements = 1;
 
 	for (size_t i = 0; i < params->count; i++)
-		if (params->items[i]->elements > elements)
-			elements = params->items[i]->elements;
+		if (device_param_elements(params->items[i]) > elements)
+			elements = device_param_elements(params->items[i]);
 	return elements;
 }
 
@@ -317,18 +366,168 @@ static int check_slot(const struct device_param *param, enum device_slot slot)
 	return device_param_has(param, slot) ? 0 : -ENOENT;
 }
 
+/*
+ * Where a rank's part lies in the whole tensor: `blocks` of equal length, equally far apart. Each
+ * range of the split dimension has one for each index of the dimensions before it.
+ */
+struct split_layout {
+	size_t blocks, length, apart;
+};
+
+static struct split_layout split_layout(const struct device_param *param)
+{
+	const struct device_param_spec *spec = &param->spec;
+	struct split_layout layout = {.blocks = spec->split_ranges ? spec->split_ranges : 1};
+
+	for (uint32_t i = 0; i + 1 < spec->split_dimension; i++)
+		layout.blocks *= spec->shape[i];
+	layout.length = param->elements / layout.blocks;
+	layout.apart = layout.length * param->store->group->world;
+	return layout;
+}
+
+static int write_part(struct device_param *param, enum device_slot slot, const float *values)
+{
+	struct split_layout layout = split_layout(param);
+	float *part = malloc(param->elements * sizeof(float));
+
+	if (!part)
+		return -ENOMEM;
+	values += param->store->group->rank * layout.length;
+	for (size_t i = 0; i < layout.blocks; i++)
+		memcpy(part + i * layout.length, values + i * layout.apart,
+		       layout.length * sizeof(float));
+	int r = param->store->device->ops->param_write(param, slot, part);
+	free(part);
+	return r;
+}
+
+/* Takes part in the gather even after a failure, since the other ranks wait for it. */
+static int read_parts(struct device_param *param, enum device_slot slot, float *ret_values)
+{
+	struct split_layout layout = split_layout(param);
+	struct comm *group = param->store->group;
+	size_t size = param->elements * sizeof(float), length = layout.length;
+	float *parts = calloc(group->world + 1, size);
+
+	if (!parts)
+		return -ENOMEM;
+	float *all = parts + param->elements;
+	int r = param->store->device->ops->param_read(param, slot, parts);
+	int gathered = comm_gather(group, parts, size, all);
+	if (gathered < 0)
+		device_fail(param->store->device, gathered, "%s", comm_error(group));
+	for (size_t i = 0; i < group->world * layout.blocks && gathered == 0; i++)
+		memcpy(ret_values + i % layout.blocks * layout.apart + i / layout.blocks * length,
+		       all + i * length, length * sizeof(float));
+	free(parts);
+	return r < 0 ? r : gathered;
+}
+
+bool device_param_is_divided(const struct device_param *param, enum device_slot slot)
+{
+	return device_param_is_split(param);
+}
+
+/* What rank 0 sends to ranks in device_params_follow(). */
+struct shared_access {
+	uint32_t param; /* index; past the end: no more follow */
+	uint32_t slot;
+	bool writes;
+};
+
+/* Sends bytes of rank 0 to all ranks: to its group, whose ranks send them to the other groups. */
+static int share(const struct device_params *params, void *bytes, size_t size)
+{
+	struct comm *comm = params->device->options.comm, *group = params->group;
+
+	if (comm->rank == 0) {
+		int r = comm_broadcast(group, bytes, size, 0);
+
+		if (r < 0)
+			return device_fail(params->device, r, "%s", comm_error(group));
+	}
+	int r = comm_broadcast(comm, bytes, size, 0);
+	return r < 0 ? device_fail(params->device, r, "%s", comm_error(comm)) : 0;
+}
+
+/* Takes rank 0's values, of the whole tensor, on all ranks. */
+static int write_shared(struct device_param *param, enum device_slot slot, float *values)
+{
+	int r = share(param->store, values, device_param_elements(param) * sizeof(float));
+
+	return r < 0 ? r : write_part(param, slot, values);
+}
+
 int device_param_write(struct device_param *param, enum device_slot slot, const float *values)
 {
+	struct device_params *params = param->store;
+	struct shared_access access = {(uint32_t)param->index, slot, true};
 	int r = check_slot(param, slot);
 
-	return r < 0 ? r : param->store->device->ops->param_write(param, slot, values);
+	if (r < 0)
+		return r;
+	if (!device_param_is_split(param))
+		return params->device->ops->param_write(param, slot, values);
+	if (!params->leads)
+		return write_part(param, slot, values);
+	r = share(params, &access, sizeof(access));
+	/* the root of a broadcast only reads */
+	return r < 0 ? r : write_shared(param, slot, (float *)values);
 }
 
 int device_param_read(struct device_param *param, enum device_slot slot, float *ret_values)
 {
+	struct device_params *params = param->store;
+	struct shared_access access = {(uint32_t)param->index, slot, false};
 	int r = check_slot(param, slot);
 
-	return r < 0 ? r : param->store->device->ops->param_read(param, slot, ret_values);
+	if (r < 0)
+		return r;
+	if (!device_param_is_split(param))
+		return params->device->ops->param_read(param, slot, ret_values);
+	if (params->leads)
+		r = share(params, &access, sizeof(access));
+	return r < 0 ? r : read_parts(param, slot, ret_values);
+}
+
+void device_params_lead(struct device_params *params)
+{
+	params->leads = params->group;
+}
+
+int device_params_dismiss(struct device_params *params)
+{
+	struct shared_access access = {UINT32_MAX, 0, false};
+
+	if (!params->leads)
+		return 0;
+	params->leads = false;
+	return share(params, &access, sizeof(access));
+}
+
+int device_params_follow(struct device_params *params)
+{
+	struct shared_access access = {0, 0, false};
+	int result = 0;
+
+	if (!params->group)
+		return 0;
+	float *values = malloc(device_params_largest(params) * sizeof(float));
+	if (!values)
+		return -ENOMEM;
+	for (;;) {
+		int r = share(params, &access, sizeof(access));
+
+		if (r < 0 || access.param >= params->count) {
+			free(values);
+			return r < 0 ? r : result;
+		}
+		struct device_param *param = params->items[access.param];
+		r = access.writes ? write_shared(param, access.slot, values)
+				  : read_parts(param, access.slot, values);
+		result = result < 0 ? result : r;
+	}
 }
 
 void device_params_drop_gradients(struct device_params *params)

@@ -217,11 +217,11 @@ static bool check_vectors(struct device_graph *graph, const struct device_node *
 		else if (param->spec.kind != kind)
 			record_failure(graph, -EINVAL, "%s: %s must be a %s", node->name,
 				       roles[i].name, words[kind]);
-		else if (param->spec.shape[kind == DEVICE_EMBEDDING] != channels)
+		else if (param->shape[kind == DEVICE_EMBEDDING] != channels)
 			record_failure(graph, -EINVAL,
 				       "%s: %s has %u elements, the result has %u channels",
 				       node->name, roles[i].name,
-				       param->spec.shape[kind == DEVICE_EMBEDDING], channels);
+				       param->shape[kind == DEVICE_EMBEDDING], channels);
 	}
 	return !graph->failure;
 }

@@ -73,7 +73,7 @@ static void attention_task(void *context, uint32_t task, unsigned thread)
 		.dropout = dropout_rate(node->attention.dropout),
 		.key = dropout_key(&job->exec->draws, node->attention.layer),
 		.sample = job->exec->draws.first + (uint32_t)sample,
-		.head = (uint32_t)(task % heads),
+		.head = node->attention.first + (uint32_t)(task % heads),
 	};
 
 	if (job->node->log_sum)

@@ -135,6 +135,8 @@ static int conv_forward(struct cpu_exec *exec, struct cpu_node *node)
 		cpu_winograd_forward(exec, node, conv_bias(exec, node));
 	else if (r == 0)
 		r = cpu_op_run(exec, &node->forward);
+	if (r == 0 && device_node_sums_result(node->node))
+		r = cpu_group_sum(exec, node->norm_act.raw, node->node->y, node->y->element);
 	return r == 0 && !node->direct ? cpu_norm_act_forward(exec, node) : r;
 }
 
@@ -164,7 +166,12 @@ static int conv_backward(struct cpu_exec *exec, struct cpu_node *node)
 						     ? &node->reorder_gradient
 						     : &node->reorder_gradient_add);
 	}
-	return r < 0 ? r : cpu_op_run(exec, &node->backward_data);
+	if (r == 0)
+		r = cpu_op_run(exec, &node->backward_data);
+	if (r == 0 && node->backward_data.primitive && device_node_sums_gradient(node->node))
+		r = cpu_group_sum(exec, cpu_block(exec, node->dx_block), node->node->x,
+				  exec->device->element);
+	return r;
 }
 
 #define CONVOLUTION                                                                                \

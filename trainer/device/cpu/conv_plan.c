@@ -31,7 +31,7 @@ static struct conv_shapes conv_shapes(const struct cpu_node *node)
 	if (node->ops->flat) {
 		uint32_t rows = n->y->shape.n * n->y->shape.h * n->y->shape.w;
 
-		shapes.x = (struct device_shape){1, 1, rows, n->weight->spec.shape[1]};
+		shapes.x = (struct device_shape){1, 1, rows, n->weight->shape[1]};
 		shapes.y = (struct device_shape){1, 1, rows, n->y->shape.c};
 	}
 	shapes.weight =
@@ -75,7 +75,7 @@ static struct onednn_conv conv_describe(const struct cpu_exec *exec, const struc
 
 bool cpu_conv_has_bias(const struct cpu_exec *exec, const struct device_node *node)
 {
-	return node->bias || (node->has_norm && cpu_infers(exec, node));
+	return device_node_adds_bias(node) || (node->has_norm && cpu_infers(exec, node));
 }
 
 /* Adds the operations that the primitive fuses after the convolution. */
@@ -227,13 +227,16 @@ static int conv_plan_evaluation(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
 	bool plain = !n->residual && n->activation == DEVICE_IDENTITY;
+	/* the residual comes after the sum over the group */
+	bool sums = !plain && device_node_sums_result(n);
 	size_t elements = n->weight->elements;
 	int r = 0;
 
 	if (node->winograd) {
 		node->direct = plain;
 	} else {
-		r = conv_create_forward(exec, node, n->residual, n->activation, !plain);
+		r = sums ? -ENOTSUP
+			 : conv_create_forward(exec, node, n->residual, n->activation, !plain);
 		node->direct = r == 0;
 	}
 	if (r == -ENOTSUP && !plain)
@@ -285,6 +288,7 @@ int cpu_conv_plan(struct cpu_exec *exec, struct cpu_node *node)
 		r = cpu_norm_act_plan(exec, node);
 	if (r < 0)
 		return r;
+	cpu_group_plan(exec, n);
 	node->flops_forward = device_node_flops(n);
 	snprintf(node->engine, sizeof(node->engine), "%s%s",
 		 node->winograd ? "winograd" : onednn_name(node->forward.desc),

@@ -402,5 +402,15 @@ int cpu_ranks_loss(struct cpu_exec *exec, double loss, uint32_t top1, uint32_t t
 int cpu_ranks_passed(struct cpu_exec *exec, uint32_t node);
 /* Waits for all gradient sums. */
 int cpu_ranks_gradients(struct cpu_exec *exec);
+/*
+ * Sums data over the group that the parameters are divided over, in place; it has the value's
+ * shape. Does nothing in a warm-up. cpu_group_plan() reserves scratchpad for the sums of a node.
+ */
+void cpu_group_plan(struct cpu_exec *exec, const struct device_node *node);
+int cpu_group_sum(struct cpu_exec *exec, void *data, const struct device_value *value,
+		  enum element element);
+/* Sums one number over that group, for the parameters that are split. */
+int cpu_group_sum_split(struct cpu_device *device, const struct device_params *params,
+			double *value);
 /* Fills in the sums that cpu_ranks_loss() started. */
 int cpu_ranks_results(struct cpu_exec *exec, struct device_results *results);

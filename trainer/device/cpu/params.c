@@ -352,16 +352,21 @@ static int update_values(struct cpu_device *device, struct device_params *params
 {
 	struct cpu_params *cpu = params->backend;
 	struct update_job job = {.device = device, .params = params, .cpu = cpu, .hyper = hyper};
-	double scale = hyper->grad_scale != 0 ? (double)hyper->grad_scale : 1, squares = 0;
+	double scale = hyper->grad_scale != 0 ? (double)hyper->grad_scale : 1;
+	double squares = 0, split = 0; /* of whole parameters; of parts of split ones */
 
 	if (params->perturbed)
 		cpu_restore(device, params);
 	zero_untouched(params);
 	thread_pool_run(&device->thread_pool, cpu->chunk_count, norm_task, &job);
 	for (uint32_t i = 0; i < cpu->chunk_count; i++)
-		squares += cpu->partial[i];
+		*(device_param_is_split(cpu->chunks[i].param) ? &split : &squares) +=
+			cpu->partial[i];
+	int r = cpu_group_sum_split(device, params, &split);
+	if (r < 0)
+		return r;
 	cpu_drop_gradients(params);
-	double norm = sqrt(squares) * fabs(scale);
+	double norm = sqrt(squares + split) * fabs(scale);
 	results->grad_norm = norm;
 	if (hyper->perturb > 0) {
 		cpu_perturb(device, params, perturb_scale(hyper, scale, norm));
@@ -376,7 +381,7 @@ static int update_values(struct cpu_device *device, struct device_params *params
 	if (gradients_change(&params->optimizer))
 		thread_pool_run(&device->thread_pool, cpu->chunk_count, condition_task, &job);
 	measure_tensors(&job);
-	int r = direct_matrices(&job);
+	r = direct_matrices(&job);
 	if (r < 0)
 		return device_fail(&device->base, r, "oneDNN: a product of matrices");
 	thread_pool_run(&device->thread_pool, cpu->chunk_count, update_task, &job);

@@ -133,3 +133,48 @@ int cpu_ranks_results(struct cpu_exec *exec, struct device_results *results)
 	results->top5 = (uint32_t)ranks->results[2];
 	return r;
 }
+
+/* ---- tensor parallelism ---- */
+
+static int group_check(struct cpu_device *device, const struct device_params *params, int r)
+{
+	return r < 0 ? device_fail(&device->base, -ECOMM, "%s", comm_error(params->group)) : 0;
+}
+
+/* Ranks sum 16-bit values in fp32. */
+void cpu_group_plan(struct cpu_exec *exec, const struct device_node *node)
+{
+	const struct device_value *summed = device_node_sums_result(node)     ? node->y
+					    : device_node_sums_gradient(node) ? node->x
+									      : NULL;
+
+	if (summed && exec->device->element != ELEMENT_F32)
+		cpu_need_scratchpad(exec, device_shape_elements(summed->shape) * sizeof(float));
+}
+
+int cpu_group_sum(struct cpu_exec *exec, void *data, const struct device_value *value,
+		  enum element element)
+{
+	const struct device_params *params = exec->graph->params;
+	const struct kernels *kernels = exec->device->loops.kernels;
+	size_t count = device_shape_elements(value->shape);
+	float *values = element == ELEMENT_F32 ? data : cpu_block(exec, exec->scratchpad_block);
+
+	if (exec->warms_up)
+		return 0;
+	if (element != ELEMENT_F32)
+		kernels->convert(values, ELEMENT_F32, data, element, count);
+	int r = group_check(exec->device, params,
+			    comm_sum(params->group, values, count, COMM_FLOAT));
+	if (r == 0 && element != ELEMENT_F32)
+		kernels->convert(data, element, values, ELEMENT_F32, count);
+	return r;
+}
+
+int cpu_group_sum_split(struct cpu_device *device, const struct device_params *params,
+			double *value)
+{
+	return params->group
+		       ? group_check(device, params, comm_sum(params->group, value, 1, COMM_DOUBLE))
+		       : 0;
+}

@@ -29,15 +29,15 @@ static uint32_t columns_of(const struct device_param *param)
 {
 	switch (param->spec.kind) {
 	case DEVICE_CONV_WEIGHT:
-		return param->spec.shape[3];
+		return param->shape[3];
 	case DEVICE_LINEAR_WEIGHT:
 	case DEVICE_EMBEDDING:
-		return param->spec.shape[1];
+		return param->shape[1];
 	case DEVICE_VECTOR:
 	case DEVICE_BUFFER:
 		break;
 	}
-	return param->spec.shape[0];
+	return param->shape[0];
 }
 
 float *cuda_param_slot(const struct device_param *param, enum device_slot slot)

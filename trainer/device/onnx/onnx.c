@@ -269,7 +269,7 @@ static const char *vector(struct writer *writer, struct device_param *param)
 /* Converts [K][R][S][C] to [K][C][R][S]. */
 static const char *conv_weight(struct writer *writer, struct device_param *param)
 {
-	const uint32_t *s = param->spec.shape;
+	const uint32_t *s = param->shape;
 	const float *from = values_of(writer, param);
 	const char *name;
 	float *to = FLOATS(writer, param->name, &name, s[0], s[3], s[1], s[2]);
@@ -284,7 +284,7 @@ static const char *conv_weight(struct writer *writer, struct device_param *param
 /* Converts [O][I] to [I][O], for matrix products with tokens on the left. */
 static const char *linear_weight(struct writer *writer, struct device_param *param)
 {
-	const uint32_t *s = param->spec.shape;
+	const uint32_t *s = param->shape;
 	const float *from = values_of(writer, param);
 	const char *name;
 	float *to = FLOATS(writer, param->name, &name, s[1], s[0]);
@@ -411,7 +411,7 @@ static void write_linear(struct writer *writer, const struct device_node *node)
 	const char *x = nhwc(writer, node->x);
 
 	if (!node->by_position)
-		x = RESHAPE(writer, x, 1, 1, node->weight->spec.shape[1]);
+		x = RESHAPE(writer, x, 1, 1, node->weight->shape[1]);
 	x = result(add(writer, "MatMul", x, linear_weight(writer, node->weight), NULL));
 	if (node->bias)
 		x = result(add(writer, "Add", x, vector(writer, node->bias), NULL));

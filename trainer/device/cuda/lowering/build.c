@@ -109,7 +109,7 @@ struct cuda_tensor *lower_index(struct lowering *l, const struct device_node *no
 
 static struct device_shape param_shape(const struct device_param *param, uint32_t channels)
 {
-	const uint32_t *shape = param->spec.shape;
+	const uint32_t *shape = param->shape;
 
 	switch (param->spec.kind) {
 	case DEVICE_CONV_WEIGHT:
@@ -126,7 +126,7 @@ static struct device_shape param_shape(const struct device_param *param, uint32_
 
 static uint32_t param_channels(const struct device_param *param)
 {
-	const uint32_t *shape = param->spec.shape;
+	const uint32_t *shape = param->shape;
 
 	switch (param->spec.kind) {
 	case DEVICE_CONV_WEIGHT:

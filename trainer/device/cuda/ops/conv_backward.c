@@ -52,7 +52,7 @@ static void weight_gradient(struct lowering *l, const struct device_node *node,
 		return;
 	struct device_shape shape = {problem.k, problem.r, problem.s,
 				     conv_weight_channels(&problem)};
-	if (problem.gradient != CUDA_F32 || shape.c != node->weight->spec.shape[3])
+	if (problem.gradient != CUDA_F32 || shape.c != node->weight->shape[3])
 		result = lower_tensor(l, node, "weight gradient", shape, problem.gradient);
 	struct cuda_op *op = lower_conv_op(l, node, &problem, plan);
 	if (recomputes)

@@ -51,7 +51,7 @@ static uint32_t rows_of(const struct device_node *node)
 static void lower_linear_forward(struct lowering *l, const struct device_node *node)
 {
 	struct node_state *state = node_state(l, node);
-	uint32_t inputs = node->weight->spec.shape[1];
+	uint32_t inputs = node->weight->shape[1];
 	bool logits = l->graph->loss && l->graph->loss->x == node->y;
 	struct cuda_tensor *w = lower_forward_weights(l, node, inputs), *bias = NULL, *y;
 	struct matmul_problem problem;
@@ -86,7 +86,7 @@ static void linear_weight_gradient(struct lowering *l, const struct device_node 
 {
 	struct matmul_problem problem;
 
-	matmul_of(l, node, node->y->shape.c, node->weight->spec.shape[1], rows_of(node), &problem);
+	matmul_of(l, node, node->y->shape.c, node->weight->shape[1], rows_of(node), &problem);
 	problem.transposed_a = true;
 	problem.result = CUDA_F32;
 	struct cuda_op *op = matmul_op(l, node, &problem);
@@ -104,12 +104,12 @@ static void linear_products_backward(struct lowering *l, const struct device_nod
 		linear_weight_gradient(l, node, dy);
 	if (!node->x->active)
 		return;
-	matmul_of(l, node, rows_of(node), node->weight->spec.shape[1], node->y->shape.c, &problem);
+	matmul_of(l, node, rows_of(node), node->weight->shape[1], node->y->shape.c, &problem);
 	struct cuda_tensor *dx =
 		lower_tensor(l, node, "data gradient", node->x->shape, l->options->element);
 	struct cuda_op *op = matmul_op(l, node, &problem);
 	op->operands[CUDA_DY] = dy;
-	op->operands[CUDA_W] = lower_weights(l, node->weight, node->weight->spec.shape[1]);
+	op->operands[CUDA_W] = lower_weights(l, node->weight, node->weight->shape[1]);
 	op->operands[CUDA_DX] = dx;
 	lower_contribute(l, node->x, dx);
 }

@@ -113,7 +113,7 @@ static bool is_batched(const struct lowering *l, const struct device_param *weig
 void lower_convert_gradient(struct lowering *l, const struct device_node *node,
 			    struct cuda_tensor *result)
 {
-	bool padded = result->shape.c != node->weight->spec.shape[3];
+	bool padded = result->shape.c != node->weight->shape[3];
 
 	/* a parameter that is shared by layers is converted separately */
 	if (padded || is_batched(l, node->weight))
