@@ -282,9 +282,20 @@ struct device_value *layer_dense(struct builder *b, struct device_value *x,
 				 const struct layer_dense *dense)
 {
 	struct name name = name_of(b, dense->name);
-	struct device_param_spec weight = {.kind = DEVICE_LINEAR_WEIGHT,
-					   .shape = {dense->outputs, layer_channels(x)},
-					   .group = MODEL_WEIGHTS};
+	uint32_t inputs = layer_channels(x);
+	bool by_inputs = dense->split == LAYER_SPLIT_INPUTS;
+	struct device_param_spec weight = {
+		.kind = DEVICE_LINEAR_WEIGHT,
+		.shape = {dense->outputs,
+			  by_inputs ? inputs * device_params_group(b->model->store) : inputs},
+		.split_dimension = dense->split,
+		.split_ranges = dense->ranges,
+		.group = MODEL_WEIGHTS};
+	struct device_param_spec bias = {.kind = DEVICE_VECTOR,
+					 .shape = {dense->outputs},
+					 .split_dimension = by_inputs ? 0 : dense->split,
+					 .split_ranges = dense->ranges,
+					 .group = MODEL_BIASES};
 	struct device_linear_spec spec = {
 		.name = name.text,
 		.weight = param_of(b, dense->name, "weight", &weight, LAYER_INIT_NORMAL, 0.02),
@@ -292,7 +303,7 @@ struct device_value *layer_dense(struct builder *b, struct device_value *x,
 		.residual = dense->residual,
 		.activation = dense->activation,
 	};
-	spec.bias = vector_of(b, dense->name, "bias", dense->outputs, MODEL_BIASES, 0);
+	spec.bias = param_of(b, dense->name, "bias", &bias, LAYER_INIT_CONSTANT, 0);
 	return device_linear(b->graph, x, &spec);
 }
 
@@ -300,7 +311,8 @@ struct device_value *layer_attention(struct builder *b, struct device_value *qkv
 				     uint32_t heads, float dropout)
 {
 	struct name full = name_of(b, name);
-	struct device_attention_spec spec = {full.text, heads, dropout};
+	struct device_attention_spec spec = {full.text,
+					     heads / device_params_group(b->model->store), dropout};
 	return device_attention(b->graph, qkv, &spec);
 }
 

@@ -123,17 +123,24 @@ struct device_value *layer_global_max(struct builder *b, struct device_value *x,
 /* A linear layer for values with a single position per sample, with PyTorch's initial values. */
 struct device_value *layer_linear(struct builder *b, struct device_value *x, const char *name,
 				  uint32_t outputs, bool bias);
+/* The dimension of the weight that a divided store splits (device_params_divide()). */
+enum layer_split { LAYER_WHOLE = 0, LAYER_SPLIT_OUTPUTS = 1, LAYER_SPLIT_INPUTS = 2 };
 /* A linear layer applied at each position, with timm's initial values: bias 0, normal weights. */
 struct layer_dense {
 	const char *name;
-	uint32_t outputs;
+	uint32_t outputs; /* of the whole layer */
+	enum layer_split split;
+	uint32_t ranges;               /* of outputs that are split each; 0 counts as 1 */
 	struct device_value *residual; /* or NULL */
 	enum device_activation activation;
 };
 struct device_value *layer_dense(struct builder *b, struct device_value *x,
 				 const struct layer_dense *dense);
 
-/* Attention on q, k and v, computed by one fused linear layer; see device_attention(). */
+/*
+ * Attention on q, k and v, computed by one fused linear layer; see device_attention(). heads: of
+ * the whole layer.
+ */
 struct device_value *layer_attention(struct builder *b, struct device_value *qkv, const char *name,
 				     uint32_t heads, float dropout);
 /*

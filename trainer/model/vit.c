@@ -6,10 +6,14 @@
  * become tokens. Blocks normalise before attention and before a two-layer perceptron. A last norm
  * precedes the head, whose input is the class token, or with model.pool = average the mean of the
  * patches, without a class token.
+ *
+ * With train.tensor, ranks have heads / N attention heads and a part of the perceptron's hidden
+ * channels each (Shoeybi et al. 2019, arXiv:1909.08053, section 3). Everything else is whole.
  */
 #include "trainer/model/layers.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 /* Adds the last layer of a branch (1 or 2) and the sum with the block's input. */
 static struct device_value *branch_end(struct builder *b, struct device_value *x,
@@ -20,6 +24,7 @@ static struct device_value *branch_end(struct builder *b, struct device_value *x
 	x = layer_dense(b, x,
 			&(struct layer_dense){.name = branch == 1 ? "attn.proj" : "mlp.fc2",
 					      .outputs = layer_channels(input),
+					      .split = LAYER_SPLIT_INPUTS,
 					      .residual = sums ? NULL : input});
 	if (!sums)
 		return x;
@@ -44,7 +49,11 @@ static struct device_value *block(struct builder *b, struct device_value *input,
 {
 	uint32_t channels = layer_channels(input);
 	struct device_value *x = layer_layer_norm(b, input, "norm1");
-	x = layer_dense(b, x, &(struct layer_dense){.name = "attn.qkv", .outputs = 3 * channels});
+	x = layer_dense(b, x,
+			&(struct layer_dense){.name = "attn.qkv",
+					      .outputs = 3 * channels,
+					      .split = LAYER_SPLIT_OUTPUTS,
+					      .ranges = 3});
 	x = layer_attention(b, x, "attn", b->model->network->heads,
 			    (float)b->model->recipe.attention_dropout);
 	input = branch_end(b, x, input, 1, drop_path);
@@ -52,6 +61,7 @@ static struct device_value *block(struct builder *b, struct device_value *input,
 	x = layer_dense(b, x,
 			&(struct layer_dense){.name = "mlp.fc1",
 					      .outputs = hidden_channels(b->model, channels),
+					      .split = LAYER_SPLIT_OUTPUTS,
 					      .activation = DEVICE_GELU});
 	return branch_end(b, x, input, 2, drop_path);
 }
@@ -74,13 +84,30 @@ static struct device_value *stem(struct builder *b, struct device_value *x,
 			       recipe->pool == RECIPE_POOL_CLASS);
 }
 
+static void *fail_heads(struct builder *b, const struct network *network, unsigned group)
+{
+	char divisors[64] = "1";
+	size_t length = 1;
+	for (uint32_t i = 2; i <= network->heads && length < sizeof(divisors) - 8; i++)
+		if (network->heads % i == 0)
+			length += (size_t)snprintf(divisors + length, sizeof(divisors) - length,
+						   "%s%u", i == network->heads ? " or " : ", ", i);
+	return layer_fail(b, -EINVAL,
+			  "train.tensor = %u does not divide the %u attention heads of model.name "
+			  "= %s: use %s",
+			  group, network->heads, network->name, divisors);
+}
+
 struct device_value *vit_record(struct builder *b, struct device_value *x)
 {
 	const struct network *network = b->model->network;
 	const struct recipe_model *recipe = &b->model->recipe;
 	uint32_t channels = layer_width(recipe->width, network->channels);
 	uint32_t patch = network_patch(network, recipe);
+	unsigned group = device_params_group(b->model->store);
 	bool average = recipe->pool == RECIPE_POOL_AVERAGE;
+	if (network->heads % group)
+		return fail_heads(b, network, group);
 	if (recipe->image_size < patch)
 		return layer_fail(
 			b, -EINVAL,

@@ -15,6 +15,53 @@ int run_sum(struct run_context *ctx, double *values, size_t count)
 	return r < 0 ? run_fail(ctx, r, "%s", comm_error(ctx->comm)) : 0;
 }
 
+int run_sum_batch(struct run_context *ctx, double *values, size_t count)
+{
+	int r = comm_sum(ctx->data_comm, values, count, COMM_DOUBLE);
+	return r < 0 ? run_fail(ctx, r, "%s", comm_error(ctx->data_comm)) : 0;
+}
+
+int run_vote_group(struct run_context *ctx, int outcome)
+{
+	double leaving = outcome != 0;
+	if (!ctx->group_comm)
+		return outcome;
+	int r = comm_sum(ctx->group_comm, &leaving, 1, COMM_DOUBLE);
+	if (r < 0)
+		return run_fail(ctx, r, "%s", comm_error(ctx->group_comm));
+	if (outcome || leaving == 0)
+		return outcome;
+	ctx->lost = 0;
+	return RUN_LOST;
+}
+
+int run_open_mesh(struct run_context *ctx)
+{
+	struct comm *comm = ctx->comm;
+	unsigned tensor = (unsigned)ctx->recipe->train.tensor;
+	ctx->data_comm = comm;
+	if (tensor == 1)
+		return 0;
+	if (comm->world % tensor)
+		return run_fail(ctx, -EINVAL,
+				"train.tensor = %u does not divide the number of ranks, %u: start "
+				"a multiple of it with mpirun -n, or set train.tensor=1",
+				tensor, comm->world);
+	int r = comm_split(comm, comm->rank / tensor, &ctx->group_comm);
+	if (r == 0)
+		r = comm_split(comm, comm->rank % tensor, &ctx->data_comm);
+	return r < 0 ? run_fail(ctx, r, "%s", comm_error(comm)) : 0;
+}
+
+void run_close_mesh(struct run_context *ctx)
+{
+	if (!ctx->group_comm)
+		return;
+	if (ctx->data_comm != ctx->comm)
+		comm_close(ctx->data_comm);
+	comm_close(ctx->group_comm);
+}
+
 int run_set_lost(struct run_context *ctx, int code)
 {
 	ctx->lost = code;

@@ -25,7 +25,12 @@ struct run_context {
 	struct recipe recipe_copy;
 	bool auto_accum; /* train.accumulate = auto: on -ENOMEM, try more micro-batches */
 	struct run_options options;
-	struct comm *comm;
+	struct comm *comm; /* all ranks */
+	/*
+	 * the mesh of train.tensor: the ranks that hold the network together, or NULL; and one rank
+	 * of each such group, which share each batch. Without groups, data_comm is comm
+	 */
+	struct comm *group_comm, *data_comm;
 	struct device *device;
 	struct progress progress;
 	char error[RUN_ERROR_MAX];
@@ -43,8 +48,17 @@ struct run_context {
 
 /* Error string for a failure of the device with this code. */
 const char *run_device_text(const struct run_context *ctx, int code);
-/* Sums values[count] over ranks, in place. */
+/* Forms the mesh. Fails, on all ranks, if train.tensor does not divide their number. */
+int run_open_mesh(struct run_context *ctx);
+void run_close_mesh(struct run_context *ctx);
+/* Sums values[count] over all ranks, in place; over those that share each batch. */
 int run_sum(struct run_context *ctx, double *values, size_t count);
+int run_sum_batch(struct run_context *ctx, double *values, size_t count);
+/*
+ * Before the ranks of a group compute together: returns `outcome`, but RUN_LOST if that is 0 and
+ * another rank's is not.
+ */
+int run_vote_group(struct run_context *ctx, int outcome);
 /*
  * Votes on how the ranks continue. Returns -EINTR if any rank's `outcome` is -EINTR, else RUN_LOST
  * if any is another error, else 0. Sets ctx->lost to this rank's error other than -EINTR, or 0.

@@ -86,7 +86,7 @@ static int open_take_weights(struct run *run)
 /* Initialises the weights. A file to evaluate must contain all parameters except constants. */
 static int open_initialize(struct run *run)
 {
-	bool own = run->ctx.comm->world == 1 && !run->input.feed.deferred;
+	bool own = run->ctx.data_comm->world == 1 && !run->input.feed.deferred;
 	bool whole = !own && model_needs_images(run->network.model);
 	int r = run->ctx.options.evaluate ? model_initialize_constants(run->network.model)
 		: whole                   ? open_initialize_from_whole(run)
@@ -124,8 +124,10 @@ static int open_begin_slow(struct run *run)
 	return 0;
 }
 
-int open_fill_params(struct run *run)
+/* Rank 0. */
+static int open_fill_all(void *of)
 {
+	struct run *run = of;
 	if (!run->checkpoint) {
 		int r = open_initialize(run);
 		return r < 0 ? r : open_begin_slow(run);
@@ -136,6 +138,11 @@ int open_fill_params(struct run *run)
 	if (run->ctx.options.evaluate)
 		progress_line(&run->ctx.progress, "weights from %s", run->checkpoint->path);
 	return 0;
+}
+
+int open_fill_params(struct run *run)
+{
+	return ranks_lead(run->ctx.comm, run->network.params, open_fill_all, run, run->ctx.error);
 }
 
 int open_share_params(struct run *run)

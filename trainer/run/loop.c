@@ -210,11 +210,14 @@ int run_step(struct run *run)
 /* ---- between steps ---- */
 
 /* Rank 0: writes the checkpoint. */
-static int loop_write_checkpoint(struct run *run)
+static int loop_write_checkpoint(void *of)
 {
+	struct run *run = of;
 	const char *folder = run->ctx.options.output;
 	struct output *output = &run->output;
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
+	if (!output->metrics)
+		return 0;
 	int r = checkpoint_path(folder, run->state.step, path);
 	if (r < 0)
 		return run_fail(&run->ctx, r, "--output is too long");
@@ -249,8 +252,7 @@ static int loop_save(struct run *run)
 	r = ranks_check_params(ctx->comm, run->network.params, ctx->error);
 	if (r < 0)
 		return run_fail_agreed(ctx, r);
-	if (run->output.metrics)
-		r = loop_write_checkpoint(run);
+	r = ranks_lead(ctx->comm, run->network.params, loop_write_checkpoint, run, ctx->error);
 	if (r == 0)
 		output_set_saved(&run->output, run->state.step);
 	return r;
@@ -355,14 +357,11 @@ static int loop_end_early(struct run *run)
 	return loop_between(run);
 }
 
-/* Rank 0: finishes the run. */
 static int loop_finish(struct run *run, bool stopped)
 {
-	if (!stopped) {
-		int r = run_export(run, "model.safetensors", NULL);
-		if (r < 0)
-			return r;
-	}
+	int r = stopped ? 0 : run_export(run, "model.safetensors", NULL);
+	if (r < 0 || !run->output.metrics)
+		return r;
 	return run_end_line(run, stopped ? "stopped" : "finished");
 }
 
@@ -427,7 +426,7 @@ int run_train(struct run *run)
 	bool stopped = r == RUN_LOST || r == -EINTR;
 	if (stopped)
 		r = loop_save_after(run, r);
-	if (r == 0 && run->output.metrics)
+	if (r == 0)
 		r = loop_finish(run, stopped);
 	if (r < 0 && run->output.metrics)
 		output_end_failed(&run->output, r);

@@ -13,7 +13,7 @@
 static int open_check_share(struct run *run)
 {
 	struct run_context *ctx = &run->ctx;
-	uint64_t batch = ctx->recipe->data.batch_size, world = ctx->comm->world;
+	uint64_t batch = ctx->recipe->data.batch_size, world = ctx->data_comm->world;
 	uint64_t parts = recipe_accumulate(ctx->recipe), equal = world * parts;
 	uint64_t next = (batch + equal - 1) / equal * equal;
 	uint64_t ghost = ctx->recipe->model.ghost_batch;
@@ -63,7 +63,8 @@ static int open_device(struct run *run)
 		.precision = (enum device_precision)recipe->precision,
 		.threads = (unsigned)recipe->threads,
 		.index = ctx->options.device_index,
-		.comm = ctx->comm,
+		.comm = ctx->data_comm,
+		.group = ctx->group_comm,
 		.detect_anomaly = ctx->options.detect_anomaly,
 		.profile = ctx->options.profile,
 		.fusion = (enum device_fusion)recipe->fusion,
@@ -106,14 +107,36 @@ static void say_line(void *context, const char *line)
 	progress_line(context, "%s", line);
 }
 
+/*
+ * The ranks of a group compute what is not divided each for itself, to the same bits; on CPUs these
+ * depend on the number of threads.
+ */
+static int open_check_group(struct run *run)
+{
+	unsigned threads = device_info(run->ctx.device)->threads, other = threads, rank;
+	if (!run->ctx.group_comm)
+		return 0;
+	int r = ranks_compare(run->ctx.comm, &threads, sizeof(threads), &rank, run->ctx.error);
+	if (r < 0 || rank == run->ctx.comm->world)
+		return r;
+	r = comm_broadcast(run->ctx.comm, &other, sizeof(other), rank);
+	if (r < 0)
+		return run_fail(&run->ctx, r, "%s", comm_error(run->ctx.comm));
+	return run_fail(&run->ctx, -EINVAL,
+			"train.tensor = %u: rank %u would use %u thread%s, other ranks another "
+			"number: set train.threads to one that all have",
+			(unsigned)run->ctx.recipe->train.tensor, rank, other,
+			other == 1 ? "" : "s");
+}
+
 static int open_data(struct run *run)
 {
 	struct run_context *ctx = &run->ctx;
 	const struct run_options *options = &ctx->options;
 	unsigned threads = data_daemon_threads(&ctx->recipe->data, ctx->comm,
 					       device_info(ctx->device)->threads > 0);
-	int r = data_open(&run->data, ctx->recipe, ctx->comm, options->socket, threads,
-			  options->evaluate ? &run->evaluation.weights : NULL, ctx->error);
+	int r = data_open(&run->data, ctx->recipe, ctx->comm, ctx->data_comm, options->socket,
+			  threads, options->evaluate ? &run->evaluation.weights : NULL, ctx->error);
 	run->data.say = say_line;
 	run->data.say_context = &run->ctx.progress;
 	return r;
@@ -264,6 +287,7 @@ static int open_output(struct run *run)
 		return call;                                                                       \
 	}
 
+STAGE(open_mesh, run_open_mesh(&run->ctx))
 STAGE(open_check_results, result_files_check(&run->ctx))
 STAGE(open_check_folder, output_check_folder(&run->output))
 STAGE(open_share_weights,
@@ -286,6 +310,7 @@ static const struct stage {
 	bool rank0_only;      /* only rank 0 runs the stage */
 	enum purpose purpose; /* runs of another purpose skip the stage */
 } stages[] = {
+	{open_mesh, false, ALWAYS},
 	{open_check_share, false, TO_TRAIN},
 	{open_check_results, true, ALWAYS},
 	{open_check_folder, true, TO_TRAIN},
@@ -294,6 +319,7 @@ static const struct stage {
 	{open_share_weights, false, TO_EVALUATE},
 	{open_device, false, ALWAYS},
 	{open_check_precision, false, ALWAYS},
+	{open_check_group, false, ALWAYS},
 	{open_data, false, ALWAYS},
 	{open_check_data, false, ALWAYS},
 	{open_report_labels, true, ALWAYS},
@@ -307,7 +333,7 @@ static const struct stage {
 	{open_share_state, false, ALWAYS},
 	{grad_accum_init, false, ALWAYS},
 	{open_first_batch, false, TO_TRAIN},
-	{open_fill_params, true, ALWAYS},
+	{open_fill_params, false, ALWAYS},
 	{open_share_params, false, ALWAYS},
 	{open_plan, false, TO_TRAIN},
 	{open_tracer, true, TO_TRAIN},

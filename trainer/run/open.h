@@ -9,7 +9,7 @@ int open_find_checkpoint(struct run *run);
 int open_begin(struct run *run);
 /* Copies rank 0's state to all ranks. */
 int open_share_state(struct run *run);
-/* Rank 0: initialises the weights and, on a resume, the rest of the state (initial_weights.c). */
+/* Initialises rank 0's weights and, on a resume, the rest of its state (initial_weights.c). */
 int open_fill_params(struct run *run);
 /* Copies rank 0's parameters to all ranks. */
 int open_share_params(struct run *run);

@@ -21,6 +21,7 @@ void run_close(struct run *run)
 	output_close(&run->output);
 	augment_close(&run->augment);
 	selection_close(&run->selection);
+	run_close_mesh(&run->ctx);
 }
 
 static const char *plural(unsigned long long count, const char *ending)

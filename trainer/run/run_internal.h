@@ -88,8 +88,8 @@ int run_find_weights(struct run *run);
  */
 int run_update_bn(struct run *run);
 /*
- * Exports weights to the file `name` in the output folder. evaluation: their evaluation results as
- * text, or NULL.
+ * Exports weights to the file `name` in the output folder, on rank 0; all ranks call it.
+ * evaluation: their evaluation results as text, or NULL.
  */
 int run_export(struct run *run, const char *name, const char *evaluation);
 /* Returns the metadata to store with weights. The run owns the strings. */

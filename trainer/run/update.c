@@ -27,7 +27,7 @@ int run_train_batch(struct run *run, const struct run_feed *feed, const struct f
 	ret_batch->draws = (struct device_draws){
 		.seed = run->ctx.recipe->train.seed,
 		.step = run->state.step + 1,
-		.first = run->ctx.comm->rank * batch->count,
+		.first = run->ctx.data_comm->rank * batch->count,
 	};
 	return 0;
 }

@@ -336,9 +336,12 @@ static int evaluate_feed(struct pass *pass)
 	struct feed_batch batch;
 	double wait = 0;
 	for (;;) {
-		if (*run->ctx.options.stop)
-			return -EINTR;
-		int r = run_feed_next(&run->feeds, &pass->feed, &batch, &wait, error);
+		int r = *run->ctx.options.stop
+				? -EINTR
+				: run_feed_next(&run->feeds, &pass->feed, &batch, &wait, error);
+		int voted = run_vote_group(&run->ctx, r);
+		if (voted != r)
+			return voted;
 		if (r == FEED_END)
 			return evaluate_collect(pass, 0);
 		if (r == -EINTR)
@@ -356,14 +359,28 @@ static int evaluate_feed(struct pass *pass)
 static int evaluate_share(struct run *run, struct checkpoint_totals *totals)
 {
 	struct pass pass = {.run = run, .totals = totals};
-	int r = evaluate_open_feed(run, &pass.feed);
+	int r = evaluate_open_feed(run, &pass.feed), voted = run_vote_group(&run->ctx, r);
 	if (r < 0 || !pass.feed.feed)
 		return run_set_lost(&run->ctx, r);
+	if (voted) {
+		run_feed_close(&run->feeds, &pass.feed);
+		return voted;
+	}
 	pass.view_count = views_of(&run->ctx.recipe->train, pass.views);
 	r = evaluate_feed(&pass);
 	evaluate_abandon(&pass);
 	run_feed_close(&run->feeds, &pass.feed);
 	return r;
+}
+
+/* Sums results over the ranks that share batches, and the two votes at the end over all ranks. */
+static int evaluate_sum(struct run_context *ctx, double sums[6])
+{
+	int r = run_sum_batch(ctx, sums, 6);
+	if (r < 0 || !ctx->group_comm)
+		return r;
+	r = comm_sum(ctx->group_comm, sums + 4, 2, COMM_DOUBLE);
+	return r < 0 ? run_fail(ctx, r, "%s", comm_error(ctx->group_comm)) : 0;
 }
 
 /* Evaluates on all ranks and sums the results. */
@@ -384,7 +401,7 @@ static int evaluate_all(struct run *run, struct checkpoint_totals *totals)
 		return r;
 	double sums[] = {own.loss,         (double)own.samples, (double)own.top1,
 			 (double)own.top5, r == -EINTR,         r == RUN_LOST};
-	int failed = run_sum(ctx, sums, 6);
+	int failed = evaluate_sum(ctx, sums);
 	if (failed < 0)
 		return failed;
 	*totals = (struct checkpoint_totals){.loss = sums[0],
@@ -448,10 +465,10 @@ static int evaluate_score_targets(struct run *run)
 	struct target_scores *scores = &run->evaluation.scores;
 	struct target_result result;
 	struct loss loss;
-	int r = target_scores_gather(scores, ctx->comm);
+	int r = target_scores_gather(scores, ctx->data_comm);
 	if (r < 0)
 		return run_fail(ctx, r, "evaluation: %s",
-				r == -ENOMEM ? "out of memory" : comm_error(ctx->comm));
+				r == -ENOMEM ? "out of memory" : comm_error(ctx->data_comm));
 	if (!scores->count)
 		return run_fail_everywhere(ctx, -EINVAL,
 					   "data.val = %s has no sample with the value of "
@@ -475,7 +492,7 @@ static int evaluate_keep_best(struct run *run)
 		return 0;
 	state->best_score = state->eval_metric[0];
 	state->best_step = state->step;
-	if (!run->ctx.recipe->checkpoint.best || !run->output.metrics)
+	if (!run->ctx.recipe->checkpoint.best || run->ctx.options.evaluate)
 		return 0;
 	char metrics[METRICS_TEXT], text[METRICS_TEXT + 32];
 	metrics_text(run_metrics(run), state->eval_metric, true, metrics);

@@ -459,10 +459,11 @@ static int data_find_socket(struct data *data, const char *named, unsigned threa
 	return 0;
 }
 
-int data_open(struct data *data, const struct recipe *recipe, struct comm *comm, const char *socket,
-	      unsigned threads, const struct weights_metadata *weights, char *error)
+int data_open(struct data *data, const struct recipe *recipe, struct comm *comm,
+	      struct comm *data_comm, const char *socket, unsigned threads,
+	      const struct weights_metadata *weights, char *error)
 {
-	*data = (struct data){.recipe = recipe, .comm = comm};
+	*data = (struct data){.recipe = recipe, .comm = comm, .data_comm = data_comm};
 	*error = '\0';
 	int r = data_find_socket(data, socket, threads, error);
 	if (r == 0)
@@ -485,7 +486,7 @@ void data_close(struct data *data)
 
 uint32_t data_train_share(const struct data *data)
 {
-	return (uint32_t)data->recipe->data.batch_size / data->comm->world;
+	return (uint32_t)data->recipe->data.batch_size / data->data_comm->world;
 }
 
 uint32_t data_micro_share(const struct data *data)
@@ -511,7 +512,7 @@ uint32_t data_val_share(const struct data *data)
 	uint64_t batch = recipe->val_batch_size
 				 ? recipe->val_batch_size
 				 : recipe->batch_size / data->recipe->train.accumulate;
-	return (uint32_t)((batch + data->comm->world - 1) / data->comm->world);
+	return (uint32_t)((batch + data->data_comm->world - 1) / data->data_comm->world);
 }
 
 /* -ESTALE if a feed has another dataset at `path` than data_open() had. */
@@ -658,7 +659,7 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	bool evaluates = part == DATA_VAL;
 	*error = '\0';
 	*ret_feed = NULL;
-	if (evaluates && data->comm->rank >= data->val_samples)
+	if (evaluates && data->data_comm->rank >= data->val_samples)
 		return 0;
 	feed_options_init(&options);
 	options.socket = data->socket;
@@ -666,8 +667,8 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	options.bad = recipe->bad ? FEED_BAD_FAIL : FEED_BAD_SUBSTITUTE;
 	options.slots = (uint32_t)recipe->slots;
 	options.writable = data->writable;
-	options.rank = part == DATA_WHOLE ? 0 : data->comm->rank;
-	options.world = part == DATA_WHOLE ? 1 : data->comm->world;
+	options.rank = part == DATA_WHOLE ? 0 : data->data_comm->rank;
+	options.world = part == DATA_WHOLE ? 1 : data->data_comm->world;
 	options.epoch = epoch;
 	options.batch = batch;
 	options.batch_size = data_share(data, part);

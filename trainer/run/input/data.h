@@ -17,7 +17,8 @@ enum { DATA_ERROR_MAX = FEED_ERROR_MAX, DATA_SOCKET_MAX = 256 };
 
 struct data {
 	const struct recipe *recipe;
-	struct comm *comm;
+	struct comm *comm;      /* all ranks */
+	struct comm *data_comm; /* those that share each batch */
 	/* shows a line about a wait; set by the owner, NULL: nobody is told */
 	void (*say)(void *context, const char *line);
 	void *say_context;
@@ -52,8 +53,9 @@ struct data {
  * - weights: NULL to train. To evaluate weights, opens the validation set; opens the training set
  *   only if it is configured and the weights do not name their classes
  */
-int data_open(struct data *data, const struct recipe *recipe, struct comm *comm, const char *socket,
-	      unsigned threads, const struct weights_metadata *weights, char *error);
+int data_open(struct data *data, const struct recipe *recipe, struct comm *comm,
+	      struct comm *data_comm, const char *socket, unsigned threads,
+	      const struct weights_metadata *weights, char *error);
 void data_close(struct data *data);
 /*
  * Number of threads for a private daemon: data.threads if set. Otherwise 0, the daemon's default,

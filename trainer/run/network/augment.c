@@ -84,7 +84,7 @@ void augment_mix(struct augment *augment, uint64_t step, const struct run_graph 
 	struct mix_batch of = {
 		.seed = recipe->seed,
 		.step = step,
-		.first = augment->ctx->comm->rank * data_train_share(augment->data),
+		.first = augment->ctx->data_comm->rank * data_train_share(augment->data),
 		.count = batch->count,
 		.micro = graph->count,
 		.height = graph->height,

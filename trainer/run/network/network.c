@@ -32,6 +32,7 @@ int network_init(struct network *network)
 	int r = device_params_new(ctx->device, &network->params);
 	if (r < 0)
 		return run_fail(ctx, r, "parameters: %s", device_error(ctx->device));
+	device_params_divide(network->params);
 	r = trains ? loss_check(&ctx->recipe->train, classes, ctx->error) : 0;
 	if (r < 0)
 		return r;

@@ -88,9 +88,9 @@ int output_end_line(struct output *output)
 int output_write_sample_ids(struct output *output, uint64_t step, const uint64_t *ids, size_t count)
 {
 	struct run_context *ctx = output->ctx;
-	int r = comm_gather(ctx->comm, ids, count * sizeof(*ids), output->sample_ids);
+	int r = comm_gather(ctx->data_comm, ids, count * sizeof(*ids), output->sample_ids);
 	if (r < 0)
-		return run_fail(ctx, r, "%s", comm_error(ctx->comm));
+		return run_fail(ctx, r, "%s", comm_error(ctx->data_comm));
 	if (!output->samples)
 		return 0;
 	metrics_log_begin(output->samples, "samples", step);

@@ -54,7 +54,7 @@ static bool hint_norm(const struct run *run, char *text)
 {
 	uint32_t count = run->network.train.count;
 	if (run->ctx.recipe->model.bn_sync)
-		count *= run->ctx.comm->world;
+		count *= run->ctx.data_comm->world;
 	if (count >= HINT_NORM || run->ctx.recipe->model.ghost_batch ||
 	    !network_has_batch_norms(&run->network))
 		return false;
