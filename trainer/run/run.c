@@ -55,7 +55,12 @@ static void describe_device(const struct run *run, FILE *file)
 	if (device->threads)
 		fprintf(file, ", %u thread%s", device->threads, plural(device->threads, "s"));
 	fputc('\n', file);
-	if (comm->world > 1)
+	if (run->ctx.group_comm)
+		fprintf(file,
+			"ranks    %u, in groups of %u (train.tensor), each with %u image%s per "
+			"batch\n",
+			comm->world, run->ctx.group_comm->world, share, plural(share, "s"));
+	else if (comm->world > 1)
 		fprintf(file, "ranks    %u, each with %u image%s per batch\n", comm->world, share,
 			plural(share, "s"));
 	if (run->ctx.recipe->train.accumulate > 1)
