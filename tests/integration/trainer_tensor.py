@@ -131,10 +131,14 @@ class Variants(trainer_ranks.Programs):
             bytes_ = bytearray(file.read())
         middle = len(bytes_) // 2
         bytes_[middle : middle + 2000] = bytes(byte ^ 0xFF for byte in bytes_[middle : middle + 2000])
-        with open(f"{self.folder}/damaged.pimg", "wb") as file:
+        folder = f"{self.folder}/other"
+        os.mkdir(folder)
+        with open(f"{folder}/val.pimg", "wb") as file:
             file.write(bytes_)
-        done = self.run_ranks(2, "damaged", TWO, "train.epochs=0.2", "data.bad=fail", last=(f"data.val={self.folder}/damaged.pimg",))
-        self.assertNotEqual(done[1], 0)
+        command = [trainer_ranks.TRAINER, self.recipe, f"--output={self.folder}/damaged", TWO, "train.epochs=0.2", "data.bad=fail", "data.val=val.pimg"]
+        line = [trainer_ranks.MPIRUN, "-n", "1", "--wdir", self.folder, *command, ":", "-n", "1", "--wdir", folder, *command]
+        done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=trainer_ranks.TIMEOUT)
+        self.expect((done.stdout, done.returncode), 1, "trainer: rank 1 of 2 on ", "evaluation: ")
 
 
 if __name__ == "__main__":
