@@ -45,6 +45,7 @@ struct cuda_device {
 	bool engines_open;
 	gpu_stream compute, copy;
 	struct collective *collective; /* NULL with a single rank */
+	struct collective *group;      /* of device_options.group, or NULL; sums on `compute` */
 	gpu_stream reduce;             /* stream for sums over ranks */
 	gpu_event ready, reduced;      /* a sum's input is computed; the sum is done */
 	unsigned tuner;                /* rank whose tuning results this one uses; may be itself */
@@ -94,6 +95,7 @@ struct cuda_params {
 	struct update_chunk *host_chunks; /* the same on the host */
 	uint32_t chunk_count;
 	double *partial;                  /* in device memory, [chunk_count][UPDATE_NORMS] */
+	double *split;                    /* in device memory, with a group: struct update's */
 	struct update_decision *decision; /* in device memory */
 	struct cuda_matrices *matrices;   /* buffers of a by_matrix optimizer, else NULL */
 };
@@ -316,7 +318,7 @@ int cuda_tune(struct cuda_exec *exec);
 
 /* ---- several ranks; no-ops with one, unless noted ---- */
 
-/* True for a training graph with several ranks. These ranks plan and step together. */
+/* True for a training graph with several ranks that share batches. */
 bool cuda_ranks_several(const struct device_graph *graph);
 
 /*
@@ -353,6 +355,10 @@ int cuda_ranks_compare(struct cuda_exec *exec);
 void cuda_ranks_release(struct cuda_exec *exec);
 /* True if the operation needs sums over all ranks, like those of a synchronized norm. */
 bool cuda_ranks_sums(const struct cuda_exec *exec, const struct cuda_op *op);
+/* Queues the sum over the group of a product's result, in place. */
+int cuda_ranks_sum_product(struct cuda_exec *exec, const struct cuda_op *op);
+/* Queues the sum over the group of *values, in device memory. */
+int cuda_ranks_sum_split(struct cuda_device *device, double *value);
 /* Queues the all-reduce of SUM and PRODUCTS, in place. */
 int cuda_ranks_sum_norm(struct cuda_exec *exec, const struct cuda_op *op);
 /*

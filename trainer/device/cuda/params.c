@@ -69,6 +69,7 @@ void cuda_params_release(struct device_params *params)
 	gpu_free(cuda->state);
 	gpu_free(cuda->chunks);
 	gpu_free(cuda->partial);
+	gpu_free(cuda->split);
 	gpu_free(cuda->decision);
 	cuda_matrices_free(cuda->matrices);
 	free(cuda->copies);
@@ -126,6 +127,7 @@ static void params_fill_chunks(struct cuda_params *cuda, const struct device_par
 				.group = param->spec.group,
 				.lr_factor = param->spec.lr_factor,
 				.start = param->spec.start,
+				.split = device_param_is_split(param),
 				.trained = param->spec.kind != DEVICE_BUFFER && !param->spec.frozen,
 				.frozen = param->spec.frozen,
 			};
@@ -147,6 +149,8 @@ static int params_allocate_update(struct device_params *params)
 	cuda->chunks = cuda_allocate(&r, (cuda->chunk_count + 1) * sizeof(*cuda->chunks));
 	cuda->partial =
 		cuda_allocate(&r, (cuda->chunk_count + 1) * UPDATE_NORMS * sizeof(*cuda->partial));
+	if (params->group)
+		cuda->split = cuda_allocate(&r, sizeof(*cuda->split));
 	cuda->decision = cuda_allocate(&r, sizeof(*cuda->decision));
 	cuda->state = cuda_allocate(&r, sizeof(*cuda->state));
 	params_fill_chunks(cuda, params);
@@ -362,6 +366,7 @@ static struct update params_describe_update(struct device_params *params,
 			    .max = scales ? SCALE_MAX : 1,
 			    .interval = STEP_SCALE_INTERVAL},
 		.partial = cuda->partial,
+		.split = cuda->split,
 		.decision = cuda->decision,
 	};
 
@@ -369,12 +374,21 @@ static struct update params_describe_update(struct device_params *params,
 	return update;
 }
 
+static int params_queue_decision(struct cuda_device *device, const struct update *update)
+{
+	int r = update->split ? update_split(&device->kernels, update) : 0;
+
+	if (r == 0 && update->split)
+		r = cuda_ranks_sum_split(device, update->split);
+	return r < 0 ? r : update_decide(&device->kernels, update);
+}
+
 int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments,
 		      struct device_results *results)
 {
 	struct cuda_device *device = device_of(params);
 	struct update update = params_describe_update(params, arguments, results);
-	int r = update_decide(&device->kernels, &update);
+	int r = params_queue_decision(device, &update);
 
 	if (r == 0)
 		r = update_prepare(&device->kernels, &update);
@@ -394,7 +408,7 @@ int cuda_queue_perturb(struct device_params *params, const struct step_arguments
 {
 	struct cuda_device *device = device_of(params);
 	struct update update = params_describe_update(params, arguments, results);
-	int r = update_decide(&device->kernels, &update);
+	int r = params_queue_decision(device, &update);
 
 	return r < 0 ? r : update_perturb(&device->kernels, &update);
 }

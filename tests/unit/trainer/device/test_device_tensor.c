@@ -317,8 +317,10 @@ static void compare(const struct settings *settings)
 				 b.loss, a.grad_norm, b.grad_norm);
 	}
 	check_same(&ranks);
-	check_slot(&ranks, &whole, DEVICE_VALUE, 2e-5 * tolerance_factor(&ranks));
-	check_slot(&ranks, &whole, DEVICE_EMA, 2e-5 * tolerance_factor(&ranks));
+	/* AdamW divides by gradients, small ones too, whose rounding of 16 bits it magnifies */
+	double wide = tolerance_factor(&ranks) > 1 ? 10 : 1;
+	check_slot(&ranks, &whole, DEVICE_VALUE, wide * 2e-5 * tolerance_factor(&ranks));
+	check_slot(&ranks, &whole, DEVICE_EMA, wide * 2e-5 * tolerance_factor(&ranks));
 	close_net(&ranks);
 	close_net(&whole);
 }
@@ -349,7 +351,9 @@ TEST(recomputed)
 	close_net(&again);
 }
 
-/* A block sums its tokens four times a step; an update sums one double for its norm. */
+/*
+ * A block sums its tokens four times a step, in fp32; an update sums one double for its norm.
+ */
 TEST(bytes)
 {
 	struct net ranks;
@@ -357,13 +361,10 @@ TEST(bytes)
 	struct device_results results;
 
 	open_net(&ranks, true, &(struct settings){DEVICE_SGD});
-	size_t element = device_info(ranks.device)->name[0] == 'e' &&
-					 device_info(ranks.device)->precision != DEVICE_FP32
-				 ? 2
-				 : 4;
 	uint64_t before = group->sent.sums, n = group->world;
 	step(&ranks, 0, NULL, &results);
-	uint64_t tokens = 2 * (uint64_t)ranks.count * TOKENS * CHANNELS * element * (n - 1) / n;
+	uint64_t tokens =
+		2 * (uint64_t)ranks.count * TOKENS * CHANNELS * sizeof(float) * (n - 1) / n;
 	assert_int_equal(group->sent.sums - before, 4 * BLOCKS * tokens);
 	before = group->sent.sums;
 	step(&ranks, 1, &hyper, &results);

@@ -44,12 +44,13 @@ int ncclCommInitRank(void **comm, int world, struct id id, int rank)
 	return world == 1 && rank == 0 && id.internal[127] == 'x' ? 0 : 4;
 }
 
-/* Types 7 and 8 are float and double. Accepts only sums in place and inside a group. */
+/* Types 6 to 9 are half, float, double and bfloat16. Accepts only sums in place and inside a group.
+ */
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, void *comm,
 		  void *stream)
 {
-	if (!from || from != to || comm != &sums || operation != 0 || !grouped ||
-	    (type != 7 && type != 8))
+	if (!from || from != to || comm != &sums || operation != 0 || !grouped || type < 6 ||
+	    type > 9)
 		return 4;
 	sums++;
 	return 0;

@@ -75,3 +75,30 @@ TEST(sums)
 	assert_non_null(strstr(collective_error(collective), "remote process exited"));
 	collective_free(collective);
 }
+
+/* A failed sum of the communicator that is watched ends the wait for the other. */
+TEST(two_communicators)
+{
+	uint16_t values[2] = {0};
+	struct collective *first, *second;
+	char error[DEVICE_ERROR_MAX];
+
+	setenv("FAKE_NCCL_VERSION", "22803", 1);
+	setenv("FAKE_NCCL_SUMS", "1000", 1);
+	assert_int_equal(collective_new(&alone, &first, error), 0);
+	assert_int_equal(collective_new(&alone, &second, error), 0);
+	collective_watch(first, second);
+	assert_int_equal(collective_connect(first, error), 0);
+	assert_int_equal(collective_connect(second, error), 0);
+	for (int i = 0; i < 3; i++) {
+		static const enum cuda_element elements[] = {CUDA_F16, CUDA_BF16, CUDA_F32};
+
+		assert_int_equal(collective_sum_activations(second, values, 1, elements[i], NULL),
+				 0);
+	}
+	assert_int_equal(collective_wait(first, NULL), 0);
+	assert_int_equal(collective_sum_activations(second, NULL, 1, CUDA_F16, NULL), -ECOMM);
+	assert_non_null(strstr(collective_error(second), "ncclAllReduce: invalid argument"));
+	collective_free(first);
+	collective_free(second);
+}

@@ -499,7 +499,8 @@ int cuda_results(struct device_graph *graph, uint64_t step, bool wait,
 	 * all ranks must return the same, so results are ready only after a call that waited for
 	 * them
 	 */
-	if (!wait && exec->device->collective && step > exec->ranks.awaited)
+	if (!wait && (exec->device->collective || exec->device->group) &&
+	    step > exec->ranks.awaited)
 		return -EAGAIN;
 	if (!wait)
 		r = gpu_event_query(done);

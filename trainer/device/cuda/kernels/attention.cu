@@ -84,8 +84,9 @@ DEVICE uint64_t query_at(const struct attention_arguments *a, const struct tile_
 DEVICE float weight_dropout_factor(const struct attention_arguments *a,
 				   const struct tile_thread *here, uint32_t query, uint32_t key)
 {
-	struct philox_block block = dropout_quad(here->key, a->step->draws.first + here->sample,
-						 dropout_query(here->head, query, a->t) + key / 4);
+	struct philox_block block =
+		dropout_quad(here->key, a->step->draws.first + here->sample,
+			     dropout_query(a->first_head + here->head, query, a->t) + key / 4);
 	uint32_t low = key & 1 ? block.b : block.a, high = key & 1 ? block.d : block.c;
 
 	return dropout_factor(a->dropout, key & 2 ? high : low);

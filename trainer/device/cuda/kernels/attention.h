@@ -32,6 +32,7 @@ struct attention_arguments {
 	const struct step_arguments *step; /* contains the seed and the step number of dropout */
 	uint32_t layer;
 	struct dropout_rate dropout; /* dropout of attention weights; none if `below` is 0 */
+	uint32_t first_head;         /* number of the first head in the whole layer, for draws */
 	uint32_t n, t, heads, d;
 	enum cuda_element element;
 	float scale;    /* factor on the scores; set by the launchers, like `tiles` */

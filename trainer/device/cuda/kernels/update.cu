@@ -127,15 +127,36 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	double sum = 0;
 
 	for (uint32_t i = threadIdx.x; i < a.chunk_count; i += KERNEL_THREADS)
-		sum += a.partial[i];
+		if (!a.split || !a.chunks[i].split)
+			sum += a.partial[i];
 	sum = reduce_sum<double>(sum);
 	if (threadIdx.x == 0)
-		decide_update(&a, sum);
+		decide_update(&a, a.split ? sum + *a.split : sum);
+}
+
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	update_split_kernel(const __grid_constant__ struct update a)
+{
+	double sum = 0;
+
+	for (uint32_t i = threadIdx.x; i < a.chunk_count; i += KERNEL_THREADS)
+		if (a.chunks[i].split)
+			sum += a.partial[i];
+	sum = reduce_sum<double>(sum);
+	if (threadIdx.x == 0)
+		*a.split = sum;
+}
+
+int update_split(const struct kernel_device *device, const struct update *update)
+{
+	int r = launch_chunks(device, KERNEL(update_squares_kernel), update);
+
+	return r < 0 ? r : launch(device, KERNEL(update_split_kernel), 1, update);
 }
 
 int update_decide(const struct kernel_device *device, const struct update *update)
 {
-	int r = launch_chunks(device, KERNEL(update_squares_kernel), update);
+	int r = update->split ? 0 : launch_chunks(device, KERNEL(update_squares_kernel), update);
 
 	return r < 0 ? r : launch(device, KERNEL(update_decide_kernel), 1, update);
 }

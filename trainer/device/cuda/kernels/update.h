@@ -40,6 +40,7 @@ struct update_chunk {
 	uint32_t group;   /* index of the hyperparameter group */
 	float lr_factor;  /* factor on the learning rate of the group */
 	uint32_t start;   /* index into device_hyper.begun */
+	uint32_t split;   /* of a parameter of which this rank has a part */
 	uint32_t trained; /* 0 for a buffer or a frozen parameter, which only the EMA follows */
 	uint32_t frozen;  /* never written, not even by Lookahead */
 };
@@ -65,7 +66,12 @@ struct update {
 	struct device_params_state *state; /* counters and loss scale: read and updated */
 	struct device_results *results;    /* grad_norm, loss_scale, updated, skipped are set */
 	struct update_scaling scaling;
-	double *partial;                  /* workspace, [chunk_count][UPDATE_NORMS] */
+	double *partial; /* workspace, [chunk_count][UPDATE_NORMS] */
+	/*
+	 * in device memory: the sum of squares of the gradients of split parameters; NULL if none
+	 * is split
+	 */
+	double *split;
 	struct update_decision *decision; /* read by the update; in device memory */
 	enum device_slot average;         /* set by the launcher */
 };
@@ -75,6 +81,11 @@ struct update {
  * not finite, counts the update as skipped and lowers the loss scale.
  */
 int update_decide(const struct kernel_device *device, const struct update *update);
+/*
+ * Stores this rank's part of *split, which must be summed over the ranks before update_decide();
+ * that then leaves `partial` as it is here. Only if `split` is set.
+ */
+int update_split(const struct kernel_device *device, const struct update *update);
 /*
  * Call before update_apply(). Clips and centralizes gradients, if enabled. For a by_matrix
  * optimizer, also replaces the gradients of matrices by the direction of the update, and stores the

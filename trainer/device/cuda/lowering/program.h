@@ -205,6 +205,7 @@ struct cuda_op {
 		struct {
 			struct matmul_problem problem;
 			struct matmul_plan *plan;
+			bool sums; /* the result, of this rank's part, is summed over the group */
 		} matmul;
 		struct {
 			/*

@@ -35,6 +35,7 @@ static int execute_attention(struct cuda_exec *exec, const struct cuda_op *op)
 		.delta = cuda_workspace(exec, op),
 		.step = exec->arguments,
 		.layer = node->attention.layer,
+		.first_head = node->attention.first,
 		.dropout = dropout_rate(node->attention.dropout),
 		.n = node->x->shape.n,
 		.t = node->x->shape.h * node->x->shape.w,

@@ -1,7 +1,8 @@
 /*
  * Linear layers, forward and backward: matrix products over rows, one per sample or position. Bias
  * and residual are part of the product, which adds them before rounding. GELU is separate:
- * cuBLASLt's is the tanh approximation, and device.h's is exact.
+ * cuBLASLt's is the tanh approximation, and device.h's is exact. In a divided store, a product of
+ * parts includes the sum over the group; a residual comes after it, in an operation of its own.
  */
 #include "trainer/device/cuda/ops/internal.h"
 
@@ -58,9 +59,10 @@ static void lower_linear_forward(struct lowering *l, const struct device_node *n
 
 	matmul_of(l, node, rows_of(node), node->y->shape.c, inputs, &problem);
 	problem.transposed_b = true;
-	problem.bias = node->bias;
+	problem.bias = device_node_adds_bias(node);
 	state->fully_lowered = node->activation == DEVICE_IDENTITY &&
-			       (!node->residual || l->options->fusion != DEVICE_FUSION_NONE);
+			       (!node->residual || (l->options->fusion != DEVICE_FUSION_NONE &&
+						    !device_node_sums_result(node)));
 	problem.residual = state->fully_lowered && node->residual;
 	if (state->fully_lowered && logits && !node->residual)
 		problem.result = CUDA_F32;
@@ -68,9 +70,10 @@ static void lower_linear_forward(struct lowering *l, const struct device_node *n
 		y = lower_result(l, node, problem.result);
 	else
 		y = state->raw = lower_tensor(l, node, "raw", node->y->shape, problem.result);
-	if (node->bias)
+	if (problem.bias)
 		bias = lower_forward_bias(l, node, problem.result);
 	struct cuda_op *op = matmul_op(l, node, &problem);
+	op->matmul.sums = device_node_sums_result(node);
 	op->operands[CUDA_X] = lower_value(l, node->x);
 	op->operands[CUDA_W] = w;
 	op->operands[CUDA_Y] = y;
@@ -108,6 +111,7 @@ static void linear_products_backward(struct lowering *l, const struct device_nod
 	struct cuda_tensor *dx =
 		lower_tensor(l, node, "data gradient", node->x->shape, l->options->element);
 	struct cuda_op *op = matmul_op(l, node, &problem);
+	op->matmul.sums = device_node_sums_gradient(node);
 	op->operands[CUDA_DY] = dy;
 	op->operands[CUDA_W] = lower_weights(l, node->weight, node->weight->shape[1]);
 	op->operands[CUDA_DX] = dx;
@@ -148,6 +152,8 @@ static int execute_matmul(struct cuda_exec *exec, const struct cuda_op *op)
 				 exec->device->compute);
 	if (r < 0)
 		return cuda_fail_engine(exec, op, r, engines->error(engines->state));
+	if (op->matmul.sums)
+		return cuda_ranks_sum_product(exec, op);
 	return cuda_add_weight_gradient(exec, op);
 }
 

@@ -34,9 +34,9 @@ static int agree_fail_comm(const struct comm *comm, int result, char *error)
 
 /*
  * Returns 0 if all ranks succeeded; else the result of the first rank that failed. `error` is then
- * the same on all ranks: that rank's number and message.
+ * the same on all ranks: that rank's prefix and message.
  */
-static int agree_on_result(struct comm *comm, int result, char *error)
+static int agree_over(struct comm *comm, int result, const char *prefix, char *error)
 {
 	char words[DEVICE_ERROR_MAX];
 	unsigned failed = comm->world;
@@ -55,12 +55,27 @@ static int agree_on_result(struct comm *comm, int result, char *error)
 	}
 	if (failed == comm->world)
 		return 0;
-	snprintf(words, sizeof(words), "rank %u: %.*s", failed, DEVICE_ERROR_MAX - 32, error);
+	snprintf(words, sizeof(words), "%s%.*s", prefix, DEVICE_ERROR_MAX - 32, error);
 	r = comm_broadcast(comm, words, sizeof(words), failed);
 	if (r < 0)
 		return agree_fail_comm(comm, r, error);
 	snprintf(error, DEVICE_ERROR_MAX, "%s", words);
 	return found;
+}
+
+/*
+ * As agree_over(), for all ranks: those that share batches, and then the groups, each of which has
+ * one rank of every such set.
+ */
+static int agree_on_result(const struct cuda_device *device, int result, char *error)
+{
+	struct comm *comm = device->base.options.comm, *group = device->base.options.group;
+	unsigned ranks = group ? group->world : 1, own = group ? group->rank : 0;
+	char prefix[32];
+
+	snprintf(prefix, sizeof(prefix), "rank %u: ", comm->rank * ranks + own);
+	int r = agree_over(comm, result, prefix, error);
+	return group ? agree_over(group, r, "", error) : r;
 }
 
 /* ---- opening ---- */
@@ -84,20 +99,52 @@ static int agree_find_tuner(struct cuda_device *device, char *error)
 	return 0;
 }
 
+/*
+ * The ranks of a group compute what is not divided each for itself, to the same bits, which takes
+ * GPUs of one kind.
+ */
+static int agree_check_group(struct cuda_device *device, char *error)
+{
+	struct comm *group = device->base.options.group;
+	char key[KEY_MAX] = "", shared[KEY_MAX];
+	bool differ = false;
+
+	snprintf(key, sizeof(key), "%s", device->engines.conv.key);
+	for (unsigned rank = 0; group && rank < group->world; rank++) {
+		memcpy(shared, key, sizeof(shared));
+		int r = comm_broadcast(group, shared, sizeof(shared), rank);
+		if (r < 0)
+			return agree_fail_comm(group, r, error);
+		differ |= strcmp(shared, key) != 0;
+	}
+	if (!differ)
+		return 0;
+	snprintf(error, DEVICE_ERROR_MAX,
+		 "%s or its cuDNN is of another kind than that of another rank of its group, and "
+		 "both would round differently; have the ranks of a group use GPUs of one kind "
+		 "with the same libraries",
+		 device->gpu.name);
+	return -ENOTSUP;
+}
+
 int cuda_ranks_meet(struct cuda_device *device, int result, char *error)
 {
-	int r = agree_on_result(device->base.options.comm, result, error);
+	int r = agree_on_result(device, result, error);
 
-	return r < 0 ? r : agree_find_tuner(device, error);
+	if (r == 0)
+		r = agree_find_tuner(device, error);
+	if (r == 0 && device->base.options.group)
+		r = agree_on_result(device, agree_check_group(device, error), error);
+	return r;
 }
 
 /* ---- planning ---- */
 
 int cuda_ranks_agree(const struct device_graph *graph, int result, char *error)
 {
-	if (!cuda_ranks_several(graph))
+	if (!cuda_ranks_several(graph) && !graph->params->group)
 		return result;
-	return agree_on_result(graph->device->options.comm, result, error);
+	return agree_on_result((const struct cuda_device *)graph->device, result, error);
 }
 
 bool cuda_ranks_tunes(const struct cuda_exec *exec)
@@ -154,7 +201,8 @@ static int agree_make_room(struct cuda_exec *exec, const struct tuning_export *m
 		largest = size > largest ? size : largest;
 	}
 	*ret_room = malloc(largest);
-	return agree_on_result(comm, *ret_room ? 0 : agree_out_of_memory(exec->error), exec->error);
+	return agree_on_result(exec->device, *ret_room ? 0 : agree_out_of_memory(exec->error),
+			       exec->error);
 }
 
 /* Broadcasts this rank's data and takes its tuner's. */
@@ -177,13 +225,13 @@ static int agree_exchange(struct cuda_exec *exec, const struct tuning_export *mi
 		if (rank == exec->device->tuner && rank != comm->rank)
 			r = engines->import_tuning(engines->state, room, size);
 	}
-	return agree_on_result(comm, agree_fail_findings(exec, r, "taken over"), exec->error);
+	return agree_on_result(exec->device, agree_fail_findings(exec, r, "taken over"),
+			       exec->error);
 }
 
 int cuda_ranks_share(struct cuda_exec *exec)
 {
 	const struct conv_engines *engines = &exec->device->engines.conv;
-	struct comm *comm = exec->device->base.options.comm;
 	struct tuning_export mine = {0};
 	char *room = NULL;
 	int r = 0;
@@ -192,7 +240,7 @@ int cuda_ranks_share(struct cuda_exec *exec)
 		return 0;
 	if (cuda_ranks_tunes(exec))
 		r = engines->export_tuning(engines->state, &mine.bytes, &mine.size);
-	r = agree_on_result(comm, agree_fail_findings(exec, r, "passed on"), exec->error);
+	r = agree_on_result(exec->device, agree_fail_findings(exec, r, "passed on"), exec->error);
 	if (r == 0)
 		r = agree_make_room(exec, &mine, &room);
 	if (r == 0)

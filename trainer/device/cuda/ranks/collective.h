@@ -11,6 +11,7 @@
 #pragma once
 
 #include "trainer/device/comm/comm.h"
+#include "trainer/device/cuda/conv.h"
 #include "trainer/device/cuda/gpu.h"
 
 struct collective;
@@ -51,6 +52,14 @@ const char *collective_error(const struct collective *collective);
  */
 int collective_sum(struct collective *collective, const struct collective_range *ranges,
 		   uint32_t count, enum comm_element element, gpu_stream stream);
+/* Queues the all-reduce of activations or their gradients, in place. */
+int collective_sum_activations(struct collective *collective, void *values, size_t count,
+			       enum cuda_element element, gpu_stream stream);
+/*
+ * collective_wait() of `collective` also returns when a sum of `other` fails, which must outlive
+ * its use.
+ */
+void collective_watch(struct collective *collective, struct collective *other);
 /*
  * Waits for an event recorded after sums. Returns early if a sum fails, e.g. because a rank on
  * another machine died. May wait forever if a rank on this machine dies.

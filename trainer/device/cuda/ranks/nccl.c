@@ -30,8 +30,9 @@ typedef struct {
 } ncclUniqueId;
 
 enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 }; /* ncclResult_t */
-enum { NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8 };     /* ncclDataType_t */
-enum { NCCL_SUM = 0 };                           /* ncclRedOp_t */
+/* ncclDataType_t */
+enum { NCCL_FLOAT16 = 6, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_BFLOAT16 = 9 };
+enum { NCCL_SUM = 0 }; /* ncclRedOp_t */
 
 /* Enumerations are passed as int. */
 struct nccl {
@@ -52,7 +53,8 @@ struct nccl {
 struct collective {
 	struct nccl nccl;
 	struct comm *comm;
-	ncclComm_t ranks; /* NULL if not connected */
+	ncclComm_t ranks;         /* NULL if not connected */
+	struct collective *other; /* collective_watch(), or NULL */
 	bool failed;
 	char name[32];
 	char error[DEVICE_ERROR_MAX];
@@ -204,25 +206,47 @@ const char *collective_error(const struct collective *collective)
 }
 
 /* The group makes several ranges one launch; it must be ended even after an error. */
-int collective_sum(struct collective *collective, const struct collective_range *ranges,
-		   uint32_t count, enum comm_element element, gpu_stream stream)
+static int nccl_sum(struct collective *collective, const struct collective_range *ranges,
+		    uint32_t count, int type, gpu_stream stream)
 {
 	const struct nccl *nccl = &collective->nccl;
-	int type = element == COMM_FLOAT ? NCCL_FLOAT32 : NCCL_FLOAT64;
 	int r = nccl_check(collective, nccl->ncclGroupStart(), "ncclGroupStart");
 
 	if (r < 0)
 		return r;
-	for (uint32_t i = 0; i < count && r == 0; i++) {
-		comm_count_sent(collective->comm, COMM_SUM, ranges[i].count, element);
+	for (uint32_t i = 0; i < count && r == 0; i++)
 		r = nccl_check(collective,
 			       nccl->ncclAllReduce(ranges[i].values, ranges[i].values,
 						   ranges[i].count, type, NCCL_SUM,
 						   collective->ranks, stream),
 			       "ncclAllReduce");
-	}
 	int ended = nccl->ncclGroupEnd();
 	return r < 0 ? r : nccl_check(collective, ended, "ncclGroupEnd");
+}
+
+int collective_sum(struct collective *collective, const struct collective_range *ranges,
+		   uint32_t count, enum comm_element element, gpu_stream stream)
+{
+	for (uint32_t i = 0; i < count; i++)
+		comm_count_sent(collective->comm, COMM_SUM, ranges[i].count, element);
+	return nccl_sum(collective, ranges, count,
+			element == COMM_FLOAT ? NCCL_FLOAT32 : NCCL_FLOAT64, stream);
+}
+
+int collective_sum_activations(struct collective *collective, void *values, size_t count,
+			       enum cuda_element element, gpu_stream stream)
+{
+	static const int types[] = {
+		[CUDA_F32] = NCCL_FLOAT32, [CUDA_F16] = NCCL_FLOAT16, [CUDA_BF16] = NCCL_BFLOAT16};
+
+	comm_count_sent(collective->comm, COMM_SUM, count * cuda_element_size(element), COMM_BYTE);
+	return nccl_sum(collective, &(struct collective_range){values, count}, 1, types[element],
+			stream);
+}
+
+void collective_watch(struct collective *collective, struct collective *other)
+{
+	collective->other = other;
 }
 
 static int nccl_check_queued(struct collective *collective)
@@ -235,6 +259,19 @@ static int nccl_check_queued(struct collective *collective)
 	return r < 0 ? r : nccl_check(collective, status, "adding up over ranks");
 }
 
+static int nccl_check_both(struct collective *collective)
+{
+	struct collective *other = collective->other;
+	int r = nccl_check_queued(collective);
+
+	if (r < 0 || !other)
+		return r;
+	r = nccl_check_queued(other);
+	if (r < 0)
+		snprintf(collective->error, sizeof(collective->error), "%s", other->error);
+	return r;
+}
+
 /*
  * A sum waits forever for a dead rank. NCCL reports the death only when polled, and not of a rank
  * on the same machine (NVIDIA/nccl, issue 279); in that case the launcher ends all ranks.
@@ -245,12 +282,12 @@ int collective_wait(struct collective *collective, gpu_event event)
 	int r;
 
 	while ((r = gpu_event_query(event)) == -EAGAIN) {
-		r = nccl_check_queued(collective);
+		r = nccl_check_both(collective);
 		if (r < 0)
 			return r;
 		nanosleep(&pause, NULL);
 	}
 	if (r < 0)
 		snprintf(collective->error, sizeof(collective->error), "%s", gpu_error());
-	return r < 0 ? r : nccl_check_queued(collective);
+	return r < 0 ? r : nccl_check_both(collective);
 }

@@ -4,6 +4,9 @@
  * All sums are queued on a separate stream in program order, which is the same on every rank,
  * because NCCL forbids different orders for one communicator. Events make each sum wait for its
  * input, and the compute stream wait for the result. Captured graphs contain sums and events.
+ *
+ * Sums over the group that holds a network together have a communicator of their own. The compute
+ * stream cannot go on without them, so they are queued on it.
  */
 #include "trainer/device/cuda/cuda.h"
 
@@ -29,19 +32,38 @@ static int ranks_open_stream(struct cuda_device *device, char *error)
 	return r;
 }
 
+static int ranks_new(struct cuda_device *device, char *error)
+{
+	const struct device_options *options = &device->base.options;
+	int r = 0;
+
+	if (device_world(&device->base) > 1)
+		r = collective_new(options->comm, &device->collective, error);
+	if (r == 0 && device->collective)
+		r = ranks_open_stream(device, error);
+	if (r == 0 && options->group && options->group->world > 1)
+		r = collective_new(options->group, &device->group, error);
+	if (r == 0 && device->collective && device->group)
+		collective_watch(device->collective, device->group);
+	return r;
+}
+
 int cuda_ranks_open(struct cuda_device *device, int result, char *error)
 {
+	const struct comm *group = device->base.options.group;
 	int r = result;
 
-	if (device_world(&device->base) == 1)
+	if (device_world(&device->base) == 1 && (!group || group->world == 1))
 		return r;
 	if (r == 0)
-		r = collective_new(device->base.options.comm, &device->collective, error);
-	if (r == 0)
-		r = ranks_open_stream(device, error);
+		r = ranks_new(device, error);
 	/* a rank that silently fell back to another backend would block the others */
 	r = cuda_ranks_meet(device, r, error);
-	return r < 0 ? r : collective_connect(device->collective, error);
+	if (r == 0 && device->collective)
+		r = collective_connect(device->collective, error);
+	if (r == 0 && device->group)
+		r = collective_connect(device->group, error);
+	return r;
 }
 
 void cuda_ranks_close(struct cuda_device *device)
@@ -50,22 +72,55 @@ void cuda_ranks_close(struct cuda_device *device)
 	gpu_event_free(device->reduced);
 	gpu_stream_free(device->reduce);
 	collective_free(device->collective);
+	collective_free(device->group);
 }
 
 /* ---- sums ---- */
 
-static int ranks_check(struct cuda_device *device, int r)
+static int ranks_check_of(struct cuda_device *device, const struct collective *collective, int r)
 {
 	if (r < 0)
-		device_fail(&device->base, r, "%s", collective_error(device->collective));
+		device_fail(&device->base, r, "%s", collective_error(collective));
 	return r;
+}
+
+static int ranks_check(struct cuda_device *device, int r)
+{
+	return ranks_check_of(device, device->collective, r);
 }
 
 int cuda_ranks_wait(struct cuda_device *device, gpu_event event, const char *what)
 {
-	if (!device->collective)
+	struct collective *collective = device->collective ? device->collective : device->group;
+
+	if (!collective)
 		return cuda_check(device, gpu_event_synchronize(event), what);
-	return ranks_check(device, collective_wait(device->collective, event));
+	return ranks_check_of(device, collective, collective_wait(collective, event));
+}
+
+/* In a warm-up, whose results are discarded, it does nothing. */
+int cuda_ranks_sum_product(struct cuda_exec *exec, const struct cuda_op *op)
+{
+	struct cuda_device *device = exec->device;
+	const struct cuda_tensor *tensor =
+		op->operands[CUDA_Y] ? op->operands[CUDA_Y] : op->operands[CUDA_DX];
+	bool warms_up = exec->graph->options.mode == DEVICE_TRAIN &&
+			(exec->variant & CUDA_VARIANT_WARMS_UP);
+
+	if (warms_up)
+		return 0;
+	return ranks_check_of(device, device->group,
+			      collective_sum_activations(device->group,
+							 cuda_tensor_data(exec, tensor),
+							 device_shape_elements(tensor->shape),
+							 tensor->element, device->compute));
+}
+
+int cuda_ranks_sum_split(struct cuda_device *device, double *value)
+{
+	return ranks_check_of(device, device->group,
+			      collective_sum(device->group, &(struct collective_range){value, 1}, 1,
+					     COMM_DOUBLE, device->compute));
 }
 
 /*
@@ -143,7 +198,8 @@ static int ranks_plan_buckets(struct cuda_exec *exec)
 }
 
 /*
- * FNV-1a hash of the order of sums. A sum is identified by its bucket or by the node of its norm.
+ * FNV-1a hash of the order of sums, of both communicators. A sum is identified by its bucket or by
+ * its node.
  */
 static uint64_t ranks_digest(const struct cuda_exec *exec)
 {
@@ -154,7 +210,7 @@ static uint64_t ranks_digest(const struct cuda_exec *exec)
 	for (uint32_t i = 0; i < exec->program->op_count; i++) {
 		const struct cuda_op *op = &exec->program->ops[i];
 
-		if (cuda_ranks_sums(exec, op))
+		if (cuda_ranks_sums(exec, op) || (op->kind == CUDA_OP_MATMUL && op->matmul.sums))
 			digest = (digest ^ (BUCKETS_MAX + op->node->index)) * 0x100000001b3;
 		else if (op->kind == CUDA_OP_LOSS)
 			digest = (digest ^ (BUCKETS_MAX - 1)) * 0x100000001b3;
@@ -183,14 +239,11 @@ int cuda_ranks_plan(struct cuda_exec *exec)
  * Compares the order of sums on all ranks. Different GPUs or libraries may lead to different
  * programs, and with different orders ranks would sum unrelated data.
  */
-int cuda_ranks_compare(struct cuda_exec *exec)
+static int ranks_compare_over(struct cuda_exec *exec, struct comm *comm)
 {
-	struct comm *comm = exec->device->base.options.comm;
+	uint64_t mine = ranks_digest(exec);
 	int r = 0;
 
-	if (!cuda_ranks_several(exec->graph))
-		return 0;
-	uint64_t mine = ranks_digest(exec);
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		uint64_t shared = mine;
 		int sent = comm_broadcast(comm, &shared, sizeof(shared), rank);
@@ -205,6 +258,16 @@ int cuda_ranks_compare(struct cuda_exec *exec)
 					rank, comm->rank);
 	}
 	return r;
+}
+
+int cuda_ranks_compare(struct cuda_exec *exec)
+{
+	const struct device_options *options = &exec->device->base.options;
+	int r = cuda_ranks_several(exec->graph) ? ranks_compare_over(exec, options->comm) : 0;
+
+	/* compare even after a failure, since the rest of the group waits for it */
+	int compared = exec->graph->params->group ? ranks_compare_over(exec, options->group) : 0;
+	return r < 0 ? r : compared;
 }
 
 void cuda_ranks_release(struct cuda_exec *exec)
