@@ -56,6 +56,16 @@ int collective_connect(struct collective *collective, char *error)
 	return 0;
 }
 
+static _Noreturn void abort_for_order(struct comm *comm, unsigned other)
+{
+	char reason[COMM_ERROR_MAX];
+
+	snprintf(reason, sizeof(reason), "rank %u has run its sums in another order than rank %u",
+		 other, comm->rank);
+	fprintf(stderr, "%s\n", reason);
+	comm_abort(comm, reason);
+}
+
 /* Ends the program: a test must not pass with ranks that would deadlock. */
 static void compare_order(struct collective *collective)
 {
@@ -64,13 +74,8 @@ static void compare_order(struct collective *collective)
 
 	if (all && comm_gather(comm, &order, sizeof(order), all) == 0)
 		for (unsigned rank = 0; rank < comm->world; rank++)
-			if (all[rank] != order) {
-				fprintf(stderr,
-					"rank %u has run its sums in another order than "
-					"rank %u\n",
-					rank, comm->rank);
-				comm_abort(comm);
-			}
+			if (all[rank] != order)
+				abort_for_order(comm, rank);
 	free(all);
 }
 
