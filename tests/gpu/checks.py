@@ -131,8 +131,8 @@ def operations(setup, part, limit):
 # ---- training ----
 
 
-def train(setup, limit, name, network, steps, *settings, options=(), environment=None):
-    """Trains on the synthetic images. Returns the step lines of the log."""
+def train(setup, limit, name, network, steps, *settings, options=(), environment=None, launcher=()):
+    """Trains on the synthetic images. Returns the step lines of the log. launcher: what starts the trainer, with its arguments."""
     net, side, batch = network
     data = setup.shapes(limit)
     output = setup.work / name
@@ -140,7 +140,7 @@ def train(setup, limit, name, network, steps, *settings, options=(), environment
     recipe = setup.work / f"{name}.ini"
     recipe.write_text(f"[optim]\nlr = {LEARNING_RATE}\n[schedule]\nname = constant\n[train]\nseed = 1\nema = 0.9\n[log]\ninterval = 1\n")
     setup.output(
-        [setup.program("trainer/trainer"), recipe, f"--output={output}", *options, f"data.train={data}",
+        [*launcher, setup.program("trainer/trainer"), recipe, f"--output={output}", *options, f"data.train={data}",
          f"data.pipeline=random_resized_crop({side}, scale=0.25:1) hflip(0.5)", f"data.batch_size={batch}", f"model.name={net}",
          f"model.width={setup.size('width')}", f"train.epochs={steps / (samples // batch)!r}", "checkpoint.every=0", *settings],
         limit, dict(environment or setup.environment, LOADERD=str(setup.program("loaderd/loaderd"))),

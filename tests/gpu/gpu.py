@@ -60,6 +60,7 @@ def describe(index=0):
 
     return {
         "gpu": name.value.decode(),
+        "GPUs": count.value,
         "compute capability": f"{attribute(MAJOR)}.{attribute(MINOR)}",
         "multiprocessors": attribute(MULTIPROCESSORS),
         "clock MHz": attribute(CLOCK_KHZ) // 1000,

@@ -308,12 +308,12 @@ class Command(Runs):
 
     def test_fake_gpu(self):
         done = self.run_command("--fake-gpu", "cpu", "--build", os.environ["BUILD"], *PATIENT,
-                           "--parts", "smoke,losses,replay,networks,cifar,variants,sanitizer")  # fmt: skip
+                           "--parts", "smoke,losses,replay,ranks,networks,cifar,variants,sanitizer")  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         findings = self.findings()
         self.assertTrue(findings["complete"])
         verdicts = {part["name"]: part["verdict"] for part in findings["parts"]}
-        for name in ("smoke", "losses", "replay", "networks", "variants"):
+        for name in ("smoke", "losses", "replay", "ranks", "networks", "variants"):
             self.assertEqual(verdicts[name], "passed", findings)
         self.assertEqual((verdicts["cifar"], verdicts["sanitizer"]), ("skipped", "skipped"))
         rows = {table["title"]: table["rows"] for part in findings["parts"] for table in part["tables"]}
