@@ -352,7 +352,8 @@ TEST(recomputed)
 }
 
 /*
- * A block sums its tokens four times a step, in fp32; an update sums one double for its norm.
+ * A block sums its tokens four times a step, in the device's precision; an update sums one double
+ * for its norm.
  */
 TEST(bytes)
 {
@@ -362,14 +363,23 @@ TEST(bytes)
 
 	open_net(&ranks, true, &(struct settings){DEVICE_SGD});
 	uint64_t before = group->sent.sums, n = group->world;
+	uint64_t element = device_info(ranks.device)->precision == DEVICE_FP32 ? 4 : 2;
 	step(&ranks, 0, NULL, &results);
-	uint64_t tokens =
-		2 * (uint64_t)ranks.count * TOKENS * CHANNELS * sizeof(float) * (n - 1) / n;
+	uint64_t tokens = 2 * (uint64_t)ranks.count * TOKENS * CHANNELS * element * (n - 1) / n;
 	assert_int_equal(group->sent.sums - before, 4 * BLOCKS * tokens);
 	before = group->sent.sums;
 	step(&ranks, 1, &hyper, &results);
 	assert_int_equal(group->sent.sums - before,
 			 4 * BLOCKS * tokens + 2 * sizeof(double) * (n - 1) / n);
+	/* the sums of all communicators, also if steps are captured and replayed */
+	uint64_t all = 0;
+	for (unsigned i = 2; i < 6; i++) {
+		before = comm->sent.sums;
+		step(&ranks, i, &hyper, &results);
+		assert_true(i == 2 || comm->sent.sums - before == all);
+		all = comm->sent.sums - before;
+		assert_true(all > 4 * BLOCKS * tokens);
+	}
 	close_net(&ranks);
 }
 

@@ -164,12 +164,17 @@ static int run_queue_step(struct cuda_exec *exec)
 	return r < 0 ? r : run_queue_update(exec);
 }
 
-/* Counters of bytes sent; scratch for a single rank, which sends none. */
+/*
+ * The counters of bytes sent that include those of all communicators; scratch for a single rank,
+ * which sends none.
+ */
 static struct comm_sent *run_sent(const struct cuda_exec *exec)
 {
 	static struct comm_sent none;
 	struct comm *comm = exec->device->base.options.comm;
 
+	while (comm && comm->parent)
+		comm = comm->parent;
 	return comm ? &comm->sent : &none;
 }
 
