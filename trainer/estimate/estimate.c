@@ -54,6 +54,7 @@ static int open_params(struct estimate *estimate, char *error)
 	int r = device_params_new(estimate->planner, &estimate->params);
 	if (r < 0)
 		return estimate_fail(error, r, "%s", strerror(-r));
+	device_params_divide(estimate->params);
 	r = model_new(&recipe->model, estimate->classes, estimate->params, &estimate->model, text);
 	if (r < 0)
 		return estimate_fail(error, r, "%s", *text ? text : strerror(-r));
@@ -70,6 +71,8 @@ static int open_model(struct estimate *estimate, char *error)
 	int r = planner_open(&estimate->program, &estimate->planner);
 	if (r < 0)
 		return estimate_fail(error, r, "%s", strerror(-r));
+	if (estimate->group.world > 1)
+		estimate->planner->options.group = &estimate->group;
 	r = open_params(estimate, error);
 	if (r < 0)
 		return r;
@@ -459,6 +462,25 @@ static int report(struct estimate *estimate, const struct engines *engines, FILE
 	return r;
 }
 
+static void close_model(struct estimate *estimate)
+{
+	estimate_teacher_close(&estimate->teacher);
+	model_free(estimate->model);
+	device_params_free(estimate->params);
+	device_close(estimate->planner);
+	estimate->teacher = (struct estimate_teacher){0};
+	estimate->model = NULL;
+	estimate->params = NULL;
+	estimate->planner = NULL;
+}
+
+int estimate_divide(struct estimate *estimate, uint32_t tensor, char *error)
+{
+	close_model(estimate);
+	estimate->group = (struct comm){.world = tensor};
+	return open_model(estimate, error);
+}
+
 static int estimate_on(struct estimate *estimate, const struct engines *engines, FILE *file,
 		       char *error)
 {
@@ -470,10 +492,7 @@ static int estimate_on(struct estimate *estimate, const struct engines *engines,
 	} else if (r == 0) {
 		r = report(estimate, engines, file, error);
 	}
-	estimate_teacher_close(&estimate->teacher);
-	model_free(estimate->model);
-	device_params_free(estimate->params);
-	device_close(estimate->planner);
+	close_model(estimate);
 	return r;
 }
 

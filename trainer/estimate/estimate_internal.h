@@ -23,6 +23,7 @@ struct estimate {
 	uint32_t size, classes;
 	uint32_t pipeline_size; /* image side according to data.pipeline; 0 if unknown */
 	struct device *planner;
+	struct comm group; /* tensor ranks that hold the network together; world 0 or 1 for none */
 	struct device_params *params;
 	struct model *model;
 	struct estimate_teacher teacher;
@@ -45,6 +46,11 @@ struct step_time {
 	double all, images_per_second;
 };
 
+/*
+ * Opens the model again, as a rank of so many tensor ranks has it. -EINVAL if the network cannot be
+ * divided. No graph must be left.
+ */
+int estimate_divide(struct estimate *estimate, uint32_t tensor, char *error);
 /* Plans the graphs of a step and, if the recipe evaluates, of an evaluation; free them. */
 int estimate_make_graphs(struct estimate *estimate, struct device_graph **ret_train,
 			 struct device_graph **ret_eval, char *error);

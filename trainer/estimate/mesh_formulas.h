@@ -3,12 +3,12 @@
  * collective. `trainer --plan --ranks=N` prints the results; tests compare them with measurements.
  * Pure functions.
  *
- * A mesh has data x tensor ranks. The ranks of a tensor group hold slices of the matrices of each
- * block (mesh_slices.h) and compute the same batch; the data ranks with equal slices compute
- * different batches and divide the store among them (Rajbhandari et al. 2019, "ZeRO: Memory
+ * A mesh has data x tensor ranks. The ranks of a tensor group hold parts of the matrices of each
+ * block (device_params_divide()) and compute the same batch; the data ranks with equal parts
+ * compute different batches and divide the store among them (Rajbhandari et al. 2019, "ZeRO: Memory
  * Optimizations Toward Training Trillion Parameter Models", arXiv:1910.02054).
  *
- * n = data ranks; of a rank's slice, in elements: P weights of convolutions and matrices, V other
+ * n = data ranks; of a rank's part, in elements: P weights of convolutions and matrices, V other
  * trained parameters, B weights of the longest bucket of gradients, G of the largest block; s
  * optimizer states, a averages. Only weights are divided. Computation reads C bytes of them: copies
  * of 2 P in 16 bits, whose fp32 masters m = 4 are needed for updates alone; in fp32 4 P, and m = 0.

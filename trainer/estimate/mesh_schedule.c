@@ -15,34 +15,40 @@ static bool is_in_bucket(const struct bucket *bucket, const struct device_param 
 	return param->offset >= bucket->offset && param->offset < bucket->offset + bucket->count;
 }
 
+/* Elements of a rank of a trained parameter, which starts on a cache line; 0 if not trained. */
+static uint64_t trained_elements(const struct device_param *param)
+{
+	return device_param_trains(param) ? (param->elements + 15) / 16 * 16 : 0;
+}
+
 /* Trained elements of a rank in a bucket: of weights alone, or of all parameters. */
 static uint64_t bucket_elements(const struct mesh_plan *plan, const struct bucket *bucket,
 				bool weights)
 {
-	const struct device_params *params = plan->slices->program->graph->params;
+	const struct device_params *params = plan->program->graph->params;
 	uint64_t elements = 0;
 	for (size_t i = 0; i < params->count; i++)
 		if (is_in_bucket(bucket, params->items[i]) &&
 		    (!weights || is_weight(params->items[i])))
-			elements += plan->slices->elements[i];
+			elements += trained_elements(params->items[i]);
 	return elements;
 }
 
 /* Weights of a rank in the block that is `after` blocks before the head. */
 static uint64_t block_weights(const struct mesh_plan *plan, uint32_t after)
 {
-	const struct device_params *params = plan->slices->program->graph->params;
+	const struct device_params *params = plan->program->graph->params;
 	uint64_t elements = 0;
 	for (size_t i = 0; i < params->count; i++)
 		if (is_weight(params->items[i]) &&
 		    model_blocks_after(plan->model, params->items[i]) == after)
-			elements += plan->slices->elements[i];
+			elements += trained_elements(params->items[i]);
 	return elements;
 }
 
 static uint32_t count_blocks(const struct mesh_plan *plan)
 {
-	const struct device_params *params = plan->slices->program->graph->params;
+	const struct device_params *params = plan->program->graph->params;
 	uint32_t count = 0;
 	for (size_t i = 0; i < params->count; i++) {
 		uint32_t after = model_blocks_after(plan->model, params->items[i]);
@@ -57,14 +63,14 @@ static uint64_t param_bytes(const struct mesh_plan *plan, const struct device_pa
 	uint64_t slots = 0, elements = (param->elements + 15) / 16 * 16;
 	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++)
 		slots += device_param_takes(param, slot);
-	bool copied = is_weight(param) && plan->slices->program->element != CUDA_F32;
+	bool copied = is_weight(param) && plan->program->element != CUDA_F32;
 	return elements * sizeof(float) * slots + (copied ? 2 * elements : 0);
 }
 
 void mesh_plan_store(struct mesh_plan *plan, const struct buckets *buckets)
 {
-	const struct device_params *params = plan->slices->program->graph->params;
-	struct mesh_store store = {.copies = plan->slices->program->element != CUDA_F32};
+	const struct device_params *params = plan->program->graph->params;
+	struct mesh_store store = {.copies = plan->program->element != CUDA_F32};
 	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++)
 		if (slot >= DEVICE_STATE && slot < DEVICE_STATE + DEVICE_STATES_MAX)
 			store.states += device_params_have(params, slot);
@@ -72,7 +78,7 @@ void mesh_plan_store(struct mesh_plan *plan, const struct buckets *buckets)
 			store.averages += device_params_have(params, slot);
 	for (size_t i = 0; i < params->count; i++) {
 		const struct device_param *param = params->items[i];
-		uint64_t elements = plan->slices->elements[i];
+		uint64_t elements = trained_elements(param);
 		*(is_weight(param) ? &store.weights : &store.others) += elements;
 		if (!elements)
 			store.whole_bytes += param_bytes(plan, param);
@@ -220,6 +226,13 @@ static void gather_for(struct schedule *s, uint32_t at, int32_t *block)
 	s->block_ready[next] = -1; /* dropped when the next block begins */
 }
 
+uint64_t mesh_group_bytes(const struct cuda_op *op)
+{
+	const struct cuda_tensor *result =
+		op->operands[CUDA_Y] ? op->operands[CUDA_Y] : op->operands[CUDA_DX];
+	return op->kind == CUDA_OP_MATMUL && op->matmul.sums ? result->bytes : 0;
+}
+
 static void run_op(struct schedule *s, const struct cuda_op *op)
 {
 	const struct mesh_plan *plan = s->plan;
@@ -228,10 +241,11 @@ static void run_op(struct schedule *s, const struct cuda_op *op)
 		sum_now(s, &plan->data,
 			2.0 * sizeof(float) * op->node->y->shape.c *
 				device_node_groups(op->node, &each));
-	double seconds = mesh_slices_seconds(plan->slices, plan->device, op);
+	double seconds =
+		roofline_seconds(plan->device, s->program->element, op->flops, (double)op->bytes);
 	s->now += seconds;
 	s->computed += seconds;
-	sum_now(s, &plan->tensor, (double)mesh_slices_sum(plan->slices, op));
+	sum_now(s, &plan->tensor, (double)mesh_group_bytes(op));
 }
 
 static void run_micro_batch(struct schedule *s, bool reduces)
@@ -273,7 +287,7 @@ static void run_update(struct schedule *s)
 int mesh_schedule(const struct mesh_plan *plan, const struct buckets *buckets,
 		  struct mesh_step *ret_step)
 {
-	struct schedule s = {.plan = plan, .program = plan->slices->program, .buckets = buckets};
+	struct schedule s = {.plan = plan, .program = plan->program, .buckets = buckets};
 	bool often = plan->shard == MESH_SHARD_GRADIENTS || plan->shard == MESH_SHARD_PARAMETERS;
 	int r = schedule_init(&s);
 	if (r < 0) {

@@ -10,20 +10,20 @@
 #pragma once
 
 #include "trainer/device/buckets.h"
+#include "trainer/device/cuda/lowering/roofline.h"
 #include "trainer/estimate/mesh_formulas.h"
-#include "trainer/estimate/mesh_slices.h"
 #include "trainer/model/model.h"
 
 struct mesh_plan {
 	const struct roofline_device *device;
-	const struct mesh_slices *slices; /* and the program */
+	const struct cuda_program *program; /* a rank's part of a step */
 	const struct model *model;
 	enum mesh_shard shard;
 	struct mesh_ring data, tensor;
 	struct mesh_store store;
 	uint32_t micro_batches;
 	double passes;         /* forward and backward passes over a batch per update */
-	double update_seconds; /* of a whole slice; data ranks divide it with the store */
+	double update_seconds; /* of the rank's part; data ranks divide it with the store */
 	double other_seconds;  /* of other computation, per step */
 };
 
@@ -33,8 +33,10 @@ struct mesh_step {
 	struct mesh_sent sent;  /* bytes of a rank */
 };
 
-/* Sets plan->store from the slices' parameters. */
+/* Sets plan->store from the program's parameters. */
 void mesh_plan_store(struct mesh_plan *plan, const struct buckets *buckets);
+/* Bytes that a tensor group sums after the operation; 0 if none. */
+uint64_t mesh_group_bytes(const struct cuda_op *op);
 /* -ENOMEM. */
 int mesh_schedule(const struct mesh_plan *plan, const struct buckets *buckets,
 		  struct mesh_step *ret_step);

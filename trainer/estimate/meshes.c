@@ -19,16 +19,15 @@ struct mesh {
 
 struct meshes {
 	struct estimate *estimate;
-	uint64_t batch, val_batch;  /* of all ranks */
-	uint64_t accumulate;        /* of the recipe; 1 for auto */
-	struct device_graph *shape; /* the network on one image */
-	struct mesh *items;         /* [count] */
+	uint64_t batch, val_batch; /* of all ranks */
+	uint64_t accumulate;       /* of the recipe; 1 for auto */
+	struct mesh *items;        /* [count] */
 	size_t count, capacity;
 };
 
 /* ---- one mesh ---- */
 
-/* The graphs of one rank of the data ranks, undivided by tensor parallelism. */
+/* The graphs of one rank. */
 struct mesh_graphs {
 	struct device_graph *train, *eval; /* eval: NULL if the recipe does not evaluate */
 	struct buckets buckets;
@@ -57,92 +56,47 @@ static struct mesh_ring mesh_ring(const struct estimate *estimate, uint32_t rank
 	};
 }
 
-/* Share of the store that a rank of a tensor group holds. */
-static double slice_share(const struct mesh_slices *slices)
-{
-	const struct device_params *params = slices->program->graph->params;
-	double own = 0, all = 0;
-	for (size_t i = 0; i < params->count; i++) {
-		own += (double)slices->elements[i];
-		all += (double)slices->elements[i] * (slices->params[i] ? slices->parts : 1);
-	}
-	return all > 0 ? own / all : 1;
-}
-
-/* Sets the bytes by which slices make a program's arena smaller; leaves 0 if it is not divided. */
-static int arena_saved(const struct device_graph *graph, uint32_t parts, double *ret_bytes)
-{
-	struct mesh_slices slices;
-	uint64_t bytes;
-	if (!graph || parts == 1)
-		return 0;
-	int r = mesh_slices_init(&slices, planner_program(graph), parts);
-	if (r == 0)
-		r = mesh_slices_arena(&slices, &bytes);
-	if (r == 0)
-		*ret_bytes = (double)planner_program(graph)->arena.size - (double)bytes;
-	mesh_slices_deinit(&slices);
-	return r;
-}
-
 static const struct cuda_program *program_or_null(const struct device_graph *graph)
 {
 	return graph ? planner_program(graph) : NULL;
 }
 
 /* Sets memory, for a mesh whose data, tensor and shard are set. */
-static int measure_memory(const struct meshes *meshes, const struct mesh_graphs *graphs,
-			  const struct mesh_plan *plan, struct mesh *mesh)
+static void measure_memory(const struct meshes *meshes, const struct mesh_graphs *graphs,
+			   const struct mesh_plan *plan, struct mesh *mesh)
 {
 	const struct estimate *estimate = meshes->estimate;
-	struct estimate_memory memory = estimate_memory(estimate, planner_program(graphs->train),
-							program_or_null(graphs->eval));
-	double limit = estimate->recipe->train.memory_limit * (1 << 30), train = 0, eval = 0;
-	int r = arena_saved(graphs->train, mesh->tensor, &train);
-	if (r == 0)
-		r = arena_saved(graphs->eval, mesh->tensor, &eval);
-	if (r < 0)
-		return r;
-	mesh->memory = memory.total - train - eval;
-	if (mesh->tensor > 1 || mesh->shard != MESH_SHARD_NONE)
+	double limit = estimate->recipe->train.memory_limit * (1 << 30);
+	struct estimate_memory memory =
+		estimate_memory(estimate, plan->program, program_or_null(graphs->eval));
+	mesh->memory = memory.total;
+	if (mesh->shard != MESH_SHARD_NONE)
 		mesh->memory += mesh_store_bytes(&plan->store, mesh->shard, mesh->data) -
 				(double)(memory.store.slot_bytes + memory.store.copy_bytes);
-	mesh->fits =
-		mesh->memory <= (double)estimate->device.memory_bytes &&
-		(limit <= 0 || (double)planner_program(graphs->train)->arena.size - train <= limit);
-	return 0;
+	mesh->fits = mesh->memory <= (double)estimate->device.memory_bytes &&
+		     (limit <= 0 || (double)plan->program->arena.size <= limit);
 }
 
-static int measure_slices(const struct meshes *meshes, const struct mesh_graphs *graphs,
-			  const struct mesh_slices *slices, struct mesh *mesh)
+static int measure(const struct meshes *meshes, const struct mesh_graphs *graphs, struct mesh *mesh)
 {
 	const struct estimate *estimate = meshes->estimate;
-	struct step_time time = estimate_step_time(estimate, slices->program);
+	const struct cuda_program *program = planner_program(graphs->train);
+	struct step_time time = estimate_step_time(estimate, program);
 	struct mesh_plan plan = {
 		.device = &estimate->device.roofline,
-		.slices = slices,
+		.program = program,
 		.model = estimate->model,
 		.shard = mesh->shard,
 		.data = mesh_ring(estimate, mesh->data, mesh->tensor),
 		.tensor = mesh_ring(estimate, mesh->tensor, 1),
 		.micro_batches = mesh->micro_batches,
 		.passes = optim_passes(estimate->recipe),
-		.update_seconds = time.update * slice_share(slices),
+		.update_seconds = time.update,
 		.other_seconds = time.teacher,
 	};
 	mesh_plan_store(&plan, &graphs->buckets);
-	int r = measure_memory(meshes, graphs, &plan, mesh);
-	return r < 0 ? r : mesh_schedule(&plan, &graphs->buckets, &mesh->step);
-}
-
-static int measure(const struct meshes *meshes, const struct mesh_graphs *graphs, struct mesh *mesh)
-{
-	struct mesh_slices slices;
-	int r = mesh_slices_init(&slices, planner_program(graphs->train), mesh->tensor);
-	if (r == 0)
-		r = measure_slices(meshes, graphs, &slices, mesh);
-	mesh_slices_deinit(&slices);
-	return r;
+	measure_memory(meshes, graphs, &plan, mesh);
+	return mesh_schedule(&plan, &graphs->buckets, &mesh->step);
 }
 
 /* ---- all meshes ---- */
@@ -173,41 +127,14 @@ static int plan_graphs(struct meshes *meshes, uint32_t data, uint64_t micro_batc
 	return r < 0 ? r : buckets_plan(&graphs->buckets, graphs->train, COLLECTIVE_NCCL_ELEMENTS);
 }
 
-/*
- * Returns why an update cannot work on parts of the weights, or NULL. in_rows: on parts of their
- * rows and columns, as with tensor ranks, instead of ranges of elements, as with train.shard.
- */
-static const char *refuse_update(const struct device_params *params, bool in_rows)
+/* Returns why an update cannot work on a range of a weight, or NULL. */
+static const char *refuse_shards(const struct device_params *params)
 {
-	unsigned kinds = (unsigned)DEVICE_OPTIMIZERS_BY_MATRIX |
-			 (in_rows ? (unsigned)DEVICE_OPTIMIZERS_BY_TENSOR : 0);
 	if (!params->has_optimizer)
 		return NULL;
-	if (kinds >> params->optimizer.kind & 1)
-		return "optim.name needs whole tensors";
+	if ((unsigned)DEVICE_OPTIMIZERS_BY_MATRIX >> params->optimizer.kind & 1)
+		return "optim.name needs whole matrices";
 	return params->optimizer.centralize ? "optim.centralize needs whole rows" : NULL;
-}
-
-/* Returns a sentence's end on why the mesh is impossible, or NULL. */
-static const char *refuse(const struct meshes *meshes, const struct mesh *mesh, char *text,
-			  size_t size)
-{
-	const char *what;
-	uint32_t number = mesh_slices_refuse(meshes->shape, mesh->tensor, &what);
-	if (number) {
-		snprintf(text, size, "does not divide the network's %u %s", number, what);
-		return text;
-	}
-	if (mesh->tensor > 1 && !what)
-		return "needs a vision transformer";
-	if (mesh->tensor > 1 && refuse_update(meshes->estimate->params, true)) {
-		snprintf(text, size, "cannot be: %s",
-			 refuse_update(meshes->estimate->params, true));
-		return text;
-	}
-	if (mesh->tensor > meshes->estimate->device.links[0].link.ranks)
-		return "is more than a machine has";
-	return NULL;
 }
 
 /*
@@ -218,7 +145,7 @@ static int add_sharded(struct meshes *meshes, const struct mesh *like, char *err
 {
 	struct estimate *estimate = meshes->estimate;
 	struct mesh mesh = *like;
-	bool whole = mesh.data == 1 || refuse_update(estimate->params, false);
+	bool whole = mesh.data == 1 || refuse_shards(estimate->params);
 	uint32_t shards = whole ? 1 : MESH_SHARDS, done = 0;
 	uint32_t share = (uint32_t)(meshes->batch / mesh.data);
 	for (uint32_t parts = (uint32_t)meshes->accumulate; done < (1u << shards) - 1;) {
@@ -246,24 +173,37 @@ static int add_sharded(struct meshes *meshes, const struct mesh *like, char *err
 	return 0;
 }
 
+/*
+ * Opens the model for the mesh's tensor ranks. -EINVAL, with the sentence in text, if the recipe or
+ * the network cannot be divided.
+ */
+static int divide(struct meshes *meshes, const struct mesh *mesh, char *text)
+{
+	struct estimate *estimate = meshes->estimate;
+	estimate->recipe_copy.train.tensor = mesh->tensor;
+	if (mesh->tensor > estimate->device.links[0].link.ranks)
+		return estimate_fail(text, -EINVAL,
+				     "train.tensor = %u is more than the %u ranks of a machine",
+				     mesh->tensor, estimate->device.links[0].link.ranks);
+	if (meshes->batch % (mesh->data * meshes->accumulate))
+		return estimate_fail(text, -EINVAL, "data.batch_size = %llu is no multiple of %llu",
+				     (unsigned long long)meshes->batch,
+				     (unsigned long long)(mesh->data * meshes->accumulate));
+	int r = recipe_check(estimate->recipe, false, text);
+	return r < 0 ? r : estimate_divide(estimate, mesh->tensor, text);
+}
+
 /* Adds the meshes of `data` ranks, or prints why there are none. */
 static int add_data(struct meshes *meshes, uint32_t data, FILE *file, char *error)
 {
 	struct mesh mesh = {.data = data, .tensor = meshes->estimate->options->ranks / data};
-	char text[96];
-	const char *why = refuse(meshes, &mesh, text, sizeof(text));
-	if (why) {
-		fprintf(file, "not %u x %u: train.tensor = %u %s\n", mesh.data, mesh.tensor,
-			mesh.tensor, why);
+	char text[ESTIMATE_ERROR_MAX + RECIPE_ERROR_MAX];
+	int r = divide(meshes, &mesh, text);
+	if (r == -EINVAL) {
+		fprintf(file, "not %u x %u: %s\n", mesh.data, mesh.tensor, text);
 		return 0;
 	}
-	if (meshes->batch % (data * meshes->accumulate)) {
-		fprintf(file, "not %u x %u: data.batch_size = %llu is no multiple of %llu\n",
-			mesh.data, mesh.tensor, (unsigned long long)meshes->batch,
-			(unsigned long long)(data * meshes->accumulate));
-		return 0;
-	}
-	return add_sharded(meshes, &mesh, error);
+	return r < 0 ? estimate_fail(error, r, "%s", text) : add_sharded(meshes, &mesh, error);
 }
 
 static int compare(const void *left, const void *right)
@@ -342,13 +282,9 @@ int meshes_report(struct estimate *estimate, FILE *file, char *error)
 		.accumulate = recipe_accumulate(recipe),
 	};
 	uint32_t ranks = estimate->options->ranks;
-	struct mesh_graphs one = {0};
 	int r = check_links(estimate, error);
-	if (r == 0)
-		r = plan_graphs(&meshes, (uint32_t)meshes.batch, 1, &one, error);
-	meshes.shape = one.train;
-	if (r == 0 && refuse_update(estimate->params, false))
-		fprintf(file, "not with train.shard: %s\n", refuse_update(estimate->params, false));
+	if (r == 0 && refuse_shards(estimate->params))
+		fprintf(file, "not with train.shard: %s\n", refuse_shards(estimate->params));
 	for (uint32_t data = ranks; data && r == 0; data--)
 		if (ranks % data == 0)
 			r = add_data(&meshes, data, file, error);
@@ -360,7 +296,6 @@ int meshes_report(struct estimate *estimate, FILE *file, char *error)
 				  (unsigned long long)meshes.accumulate, ranks);
 	if (r == 0)
 		print(&meshes, file);
-	mesh_graphs_deinit(&one);
 	free(meshes.items);
 	return r;
 }

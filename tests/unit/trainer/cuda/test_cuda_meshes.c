@@ -131,12 +131,12 @@ TEST(shipped)
 		const char *refused;
 	} recipes[] = {
 		{RECIPES "/resnet50_88.ini train.accumulate=1", 4,
-		 "not 4 x 2: train.tensor = 2 needs a vision transformer"},
+		 "not 4 x 2: train.tensor = 2 and model.name = resnet50 cannot be combined"},
 		{RECIPES "/vit_base.ini", 12,
-		 "not 1 x 8: train.tensor = 8 does not divide the network's 12 heads"},
+		 "not 1 x 8: train.tensor = 8 does not divide the 12 attention heads"},
 		{RECIPES "/vit_large.ini", 13, NULL},
 		{RECIPES "/vit_1b.ini", 8,
-		 "not 2 x 4: train.tensor = 4 does not divide the network's 22 heads"},
+		 "not 2 x 4: train.tensor = 4 does not divide the 22 attention heads"},
 	};
 
 	for (size_t i = 0; i < sizeof(recipes) / sizeof(recipes[0]); i++) {
@@ -242,39 +242,78 @@ TEST(times)
 			 4.0 / 3 * 12 * 4 * 48 * 197 * 192 * 2 * 2e-6) < 0.1);
 }
 
-/* A rank of a group has its part of the blocks' matrices and of their work, and the rest whole. */
-TEST(slices)
-{
-	struct plan_fixture f;
-	struct mesh_slices slices[2];
-	const struct roofline_device device = {1e18, {1, 1, 1}};
-	double seconds[2] = {0}, sums = 0, parameters[2] = {0};
-	uint64_t arena[2];
+/* A rank's store and training program of a network that `tensor` ranks hold together. */
+struct divided {
+	struct plan_fixture whole; /* recipe and options */
+	struct comm group;
+	struct device *device;
+	struct device_params *params;
+	struct model *model;
+	struct device_graph *graph;
+};
 
-	plan_fixture_init(&f, "model.name=vit_tiny_patch16", 1000, DEVICE_FUSION_B, CUDA_BF16);
-	const struct cuda_program *program = plan_fixture_program(&f, DEVICE_TRAIN, 4, 224, false);
+static const struct cuda_program *divide(struct divided *d, const char *settings, uint32_t tensor)
+{
+	struct device_graph_options options = {.mode = DEVICE_TRAIN};
+	struct device_optimizer_spec optimizer = {.kind = DEVICE_ADAMW};
+	struct model_input images = {.count = 4, .height = 224, .width = 224, .std = {1, 1, 1}};
+	char error[4096] = "";
+
+	plan_fixture_init(&d->whole, settings, 1000, DEVICE_FUSION_B, CUDA_BF16);
+	d->group = (struct comm){.world = tensor};
+	assert_int_equal(planner_open(&d->whole.options, &d->device), 0);
+	d->device->options.group = tensor > 1 ? &d->group : NULL;
+	assert_int_equal(device_params_new(d->device, &d->params), 0);
+	device_params_divide(d->params);
+	if (model_new(&d->whole.recipe.model, 1000, d->params, &d->model, error))
+		fail_msg("%s", error);
+	assert_int_equal(device_params_allocate(d->params, &optimizer), 0);
+	assert_int_equal(device_graph_new(d->params, &options, &d->graph), 0);
+	model_record(d->model, d->graph, &images);
+	if (device_graph_plan(d->graph, error))
+		fail_msg("%s", error);
+	return planner_program(d->graph);
+}
+
+static void divided_deinit(struct divided *d)
+{
+	device_graph_free(d->graph);
+	model_free(d->model);
+	device_params_free(d->params);
+	device_close(d->device);
+	plan_fixture_deinit(&d->whole);
+}
+
+/* A rank of a group has its part of the blocks' matrices and of their work, and the rest whole. */
+TEST(parts)
+{
+	static const struct roofline_device device = {1e18, {1, 1, 1}};
+	double seconds[2] = {0}, sums[2] = {0}, store[2];
+
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(mesh_slices_init(&slices[i], program, i ? 3 : 1), 0);
-		for (uint32_t j = 0; j < program->op_count; j++)
-			seconds[i] += mesh_slices_seconds(&slices[i], &device, &program->ops[j]);
-		for (size_t j = 0; j < f.params->count; j++)
-			parameters[i] += (double)slices[i].elements[j];
-		assert_int_equal(mesh_slices_arena(&slices[i], &arena[i]), 0);
+		struct divided d;
+		struct buckets buckets;
+		struct mesh_plan plan = {
+			.program = divide(&d, "model.name=vit_tiny_patch16", i ? 3 : 1),
+			.model = d.model};
+		for (uint32_t j = 0; j < plan.program->op_count; j++) {
+			const struct cuda_op *op = &plan.program->ops[j];
+
+			seconds[i] +=
+				roofline_seconds(&device, CUDA_BF16, op->flops, (double)op->bytes);
+			sums[i] += (double)mesh_group_bytes(op);
+		}
+		assert_int_equal(buckets_plan(&buckets, d.graph, 1 << 20), 0);
+		mesh_plan_store(&plan, &buckets);
+		store[i] = (double)plan.store.weights;
+		divided_deinit(&d);
 	}
-	assert_int_equal(arena[0], program->arena.size);
-	assert_true(arena[1] < arena[0] && arena[1] > arena[0] / 3);
-	for (uint32_t j = 0; j < program->op_count; j++)
-		sums += (double)mesh_slices_sum(&slices[1], &program->ops[j]);
-	assert_true(sums == 12.0 * 4 * 4 * 197 * 192 * 2);
-	/* of a block 12 x 192 x 192 weights, 3 x 192 + 4 x 192 biases */
-	double sliced = 12 * (12.0 * 192 * 192 + 7 * 192);
-	assert_true(parameters[0] - parameters[1] == sliced * 2 / 3);
+	assert_true(sums[0] == 0 && sums[1] == 12.0 * 4 * 4 * 197 * 192 * 2);
+	/* of a block 12 x 192 x 192 weights */
+	assert_true(store[0] - store[1] == 12 * 12.0 * 192 * 192 * 2 / 3);
 	/* patches (without a gradient of the input) and head: whole; 1 FLOP takes a second */
 	double whole = 4 * (2 * 196 * 192 * 768 * 2.0 + 3 * 192 * 1000 * 2.0);
 	assert_true(fabs((seconds[0] - whole) / (seconds[1] - whole) - 3) < 1e-6);
-	for (int i = 0; i < 2; i++)
-		mesh_slices_deinit(&slices[i]);
-	plan_fixture_deinit(&f);
 }
 
 /* Without division, the formula gives the store's memory. */
@@ -288,7 +327,6 @@ TEST(store)
 
 	for (int i = 0; i < 3; i++) {
 		struct plan_fixture f;
-		struct mesh_slices slices;
 		struct buckets buckets;
 		struct roofline_store store;
 
@@ -296,16 +334,14 @@ TEST(store)
 		const struct cuda_program *program =
 			plan_fixture_program(&f, DEVICE_TRAIN, 1, 224, false);
 		roofline_store(f.params, CUDA_BF16, &store);
-		assert_int_equal(mesh_slices_init(&slices, program, 1), 0);
 		assert_int_equal(buckets_plan(&buckets, f.graph, 1 << 20), 0);
-		struct mesh_plan plan = {.slices = &slices, .model = f.model};
+		struct mesh_plan plan = {.program = program, .model = f.model};
 		mesh_plan_store(&plan, &buckets);
 		double bytes = mesh_store_bytes(&plan.store, MESH_SHARD_NONE, 1);
 		assert_true(bytes == (double)(store.slot_bytes + store.copy_bytes));
 		/* 4 x 1408 x 1408 and 2 x 1408 x 6144 */
 		if (i == 2)
 			assert_int_equal(plan.store.block, 25231360);
-		mesh_slices_deinit(&slices);
 		plan_fixture_deinit(&f);
 	}
 }
@@ -349,7 +385,7 @@ TEST(machines)
 
 	planned("model.name=vit_tiny_patch16 data.batch_size=12",
 		device_file(8e10, LINKS(LINK(2, 1e11, 1e-6) "," LINK(8, 1e9, 1e-4))), 6, &table);
-	expect(table.text, "not 2 x 3: train.tensor = 3 is more than a machine has");
+	expect(table.text, "not 2 x 3: train.tensor = 3 is more than the 2 ranks of a machine");
 	assert_int_equal(table.count, 4);
 	/* at least the two steps between three machines, each way */
 	assert_true(table.rows[0].hidden + table.rows[0].exposed > 0.4);
@@ -362,11 +398,10 @@ TEST(optimizers)
 		const char *settings, *shard, *tensor;
 		unsigned count;
 	} optimizers[] = {
-		{"optim.name=muon", "optim.name needs whole tensors",
-		 "optim.name needs whole tensors", 1},
+		{"optim.name=muon", "optim.name needs whole matrices", "optim.name = muon", 1},
 		{"optim.name=sgd optim.centralize=yes", "optim.centralize needs whole rows",
-		 "optim.centralize needs whole rows", 1},
-		{"optim.name=lamb", NULL, "optim.name needs whole tensors", 4},
+		 "optim.centralize = ", 1},
+		{"optim.name=lamb", NULL, "optim.name = lamb", 4},
 		{"optim.name=adamw", NULL, NULL, 5},
 	};
 
@@ -382,7 +417,7 @@ TEST(optimizers)
 		snprintf(words, sizeof(words), "not with train.shard: %s",
 			 optimizers[i].shard ? optimizers[i].shard : "");
 		assert_int_equal(strstr(table.text, words) != NULL, optimizers[i].shard != NULL);
-		snprintf(words, sizeof(words), "not 1 x 3: train.tensor = 3 cannot be: %s",
+		snprintf(words, sizeof(words), "not 1 x 3: train.tensor = 3 and %s",
 			 optimizers[i].tensor ? optimizers[i].tensor : "");
 		assert_int_equal(strstr(table.text, words) != NULL, optimizers[i].tensor != NULL);
 	}
