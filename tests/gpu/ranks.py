@@ -13,6 +13,7 @@ LAUNCH = (sys.executable, str(pathlib.Path(__file__).with_name("launch.py")))
 TRAININGS = [
     ("data parallel", "resnet18", ["model.bn_sync=yes"]),
     ("data parallel, AdamW", "vit_tiny_patch16", ["model.patch=8", "model.image_size={side}", "optim.name=adamw", "optim.clip_norm=1"]),
+    ("pairs of tensor ranks, AdamW", "vit_small_patch16", ["model.patch=8", "model.image_size={side}", "optim.name=adamw", "train.tensor={pair}"]),
 ]
 
 
@@ -32,9 +33,14 @@ def judge(world, one, found, steps, precision):
     if world == 1:
         step = differ(one, found)
         return ("failed", 0, f"step {step}'s loss has other bits than without a launcher") if step else ("passed", 0, "")
-    if not all(line.get("sent_sums") for line in found.values()):
-        return "failed", 0, "log.jsonl counts no bytes that ranks have sent: were they launched as one run?"
+    sent = {line.get("sent_sums") for line in found.values()}
+    if len(sent) != 1 or None in sent:
+        return "failed", 0, f"log.jsonl counts {sent} bytes that ranks have sent in a step: were they launched as one run?"
     return judge_losses(one, found, steps, LOSS_TOLERANCES[precision])
+
+
+def more(keys, side, world):
+    return [key.format(side=side, pair=min(2, world)) for key in keys]
 
 
 def ranks(setup, part, limit):
@@ -44,12 +50,11 @@ def ranks(setup, part, limit):
     for number, (name, net, keys) in enumerate(TRAININGS):
         for precision in precisions:
             settings = [f"train.device={setup.device}", f"train.precision={precision}", "train.deterministic=yes", "train.threads=1"]
-            settings += [key.format(side=side) for key in keys]
             stem = f"ranks-{number}-{precision}"
-            one = train(setup, limit, stem, (net, side, batch), steps, *settings)
+            one = train(setup, limit, stem, (net, side, batch), steps, *settings, *more(keys, side, 1))
             for world in worlds(setup):
                 try:
-                    found = train(setup, limit, f"{stem}-{world}", (net, side, batch), steps, *settings, launcher=(*LAUNCH, world))
+                    found = train(setup, limit, f"{stem}-{world}", (net, side, batch), steps, *settings, *more(keys, side, world), launcher=(*LAUNCH, world))
                 except (Failure, BudgetSpent) as problem:
                     found = problem
                 title = f"{name}, {net}, {precision}, {world} rank{'s' * (world > 1)}"
