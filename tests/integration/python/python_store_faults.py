@@ -167,7 +167,7 @@ class HostileStores(Case):
         """Reads until the feed ends with an error; the next feed, of an honest store, is none the worse."""
         start = self.in_the_middle(lambda: self.store.fail(where["act"], times=1 << 30), at=2)
         self.store.delay_s = 0.005
-        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": SMALL_CACHE}):
+        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": SMALL_CACHE, "LOADERD_FETCH_PATIENCE": "1"}):
             try:
                 with self.assertRaisesRegex(loaderd.FeedError, says) as caught:
                     self.hash_of(self.open(address), start, epochs=50)
