@@ -2,12 +2,13 @@
  * Arbitrary bytes as a dataset in a store, as loaderd-fetch opens it: header, sections, records,
  * and which parts each sample has. Once as they are, and once with all checksums recomputed, which
  * mutations would otherwise not get past. An input that begins with '+' is a store that announces
- * more bytes than it has. One that begins with '3' is a set of three files: the sizes of the first
- * two follow, 16 bits each, then the files.
+ * more bytes than it has. One that begins with '3' is a set of three files: their sizes follow, 16
+ * bits each, then they, and then its set file, if it has one.
  *
  * The store is a double. The cache is a folder that is emptied after each input; each dataset is
  * opened twice, so that the second time its sections are there.
  */
+#include "format/set_file.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/support/whole_file.h"
 #include "tools/fetch/dataset.h"
@@ -16,13 +17,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
-enum { ANNOUNCED_BEYOND = 1 << 30, SAMPLES_MAX = 256, QUEUE_MAX = 4096, FILES = 3, SET_HEAD = 5 };
+enum {
+	ANNOUNCED_BEYOND = 1 << 30,
+	SAMPLES_MAX = 256,
+	QUEUE_MAX = 4096,
+	FILES = 4,
+	SHARDS = 3,
+	SET_HEAD = 7
+};
 
 /* ---- a store of one file, or of a set ---- */
 
 struct store {
-	uint8_t *bytes[FILES];
+	uint8_t *bytes[FILES]; /* the shards, and the set file */
 	size_t sizes[FILES];
 	uint64_t beyond; /* bytes that are announced and not there */
 	struct store_request queue[QUEUE_MAX];
@@ -46,12 +55,15 @@ void store_object_deinit(struct store_object *object)
 static void answer(const struct store *store, const struct store_request *request)
 {
 	const char *name = request->object->address.shown;
-	unsigned file = strstr(name, "00001-of") ? 1 : strstr(name, "00002-of") ? 2 : 0;
+	unsigned file = strstr(name, ".pimg.set")  ? SHARDS
+			: strstr(name, "00001-of") ? 1
+			: strstr(name, "00002-of") ? 2
+						   : 0;
 	uint64_t there = store->sizes[file], end = request->offset + request->size;
 	struct packimg_error error = {"the double has no such bytes"};
 	struct store_result result = {.status = -EIO, .error = &error, .etag = "", .reply = ""};
 
-	if (strstr(name, ".pimg.set")) {
+	if (file == SHARDS && !there) {
 		result.status = -ENOENT;
 		request->done(request->context, &result);
 		return;
@@ -213,6 +225,25 @@ static void split(uint8_t *bytes, size_t size, const uint8_t *sizes)
 	}
 }
 
+/* Recomputes all checksums. */
+static void repair(void)
+{
+	uint8_t *set = the_store->bytes[SHARDS];
+	size_t size = the_store->sizes[SHARDS];
+
+	for (unsigned i = 0; i < SHARDS; i++)
+		whole_file_repair(the_store->bytes[i], the_store->sizes[i]);
+	for (size_t at = SET_FILE_HEAD; at + SET_FILE_ENTRY + SET_FILE_TAIL <= size;
+	     at += SET_FILE_ENTRY)
+		whole_file_repair(set + at + offsetof(struct set_file_entry, header),
+				  sizeof(struct pimg_header));
+	if (size > SET_FILE_TAIL) {
+		const uint64_t xxh3 = XXH3_64bits(set, size - SET_FILE_TAIL);
+
+		memcpy(set + size - SET_FILE_TAIL, &xxh3, sizeof(xxh3));
+	}
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct cache cache;
@@ -231,8 +262,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	split(copy + head, size - head, set ? data + 1 : NULL);
 	the_store->beyond = head == 1 ? ANNOUNCED_BEYOND : 0;
 	open_twice(&cache, url);
-	for (unsigned i = 0; i < FILES; i++)
-		whole_file_repair(the_store->bytes[i], the_store->sizes[i]);
+	repair();
 	if (memcmp(copy, data, size) != 0) {
 		cache_clear(&cache, NULL, &bytes, &removed, &busy);
 		open_twice(&cache, url);
