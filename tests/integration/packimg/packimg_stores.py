@@ -365,6 +365,35 @@ class PackimgStores(PackimgTest):
         self.store.fail(lambda handler: status(302, headers=[("Location", self.store.url + handler.path)])(handler), times=1000)
         self.fails("info", f"{self.store.url}/plain/x.pimg", says="redirects")
 
+    def test_hostile_replies_to_uploads(self):
+        """Nothing is sent to where they point, and no upload is left."""
+        other = Store()
+        self.addCleanup(other.close)
+        upload_id = "<R><UploadId>" + "u" * (10 << 20) + "</UploadId></R>"
+        bomb = "<!DOCTYPE a [<!ENTITY b '" + "b" * 1000 + "'><!ENTITY c '" + "&b;" * 1000 + "'>]><R><UploadId>" + "&c;" * 100 + "</UploadId></R>"
+        deep = "<R>" * 100000
+
+        def ok(body, headers=""):
+            return raw(f"HTTP/1.1 200 OK\r\n{headers}Content-Length: {len(body)}\r\n\r\n{body}")
+
+        moved = status(307, "TemporaryRedirect", headers=[("Location", other.url + "/data/noise.pimg")])
+        for method, part, act, says in (("POST", "uploads", ok(upload_id), "have no end"), ("POST", "uploads", ok(bomb), "does not begin an upload"),
+                                        ("POST", "uploads", ok(deep), "does not begin an upload"), ("POST", "uploads", endless, "have no end"),
+                                        ("POST", "uploads", ok("<R><UploadId/></R>"), "does not begin an upload"),
+                                        ("POST", "uploads", moved, "redirects to another endpoint"),
+                                        ("PUT", "partNumber=2", moved, "redirects to another endpoint"),
+                                        ("PUT", "partNumber=2", ok("", 'ETag: "<a>"\r\n'), "names a part by"),
+                                        ("PUT", "partNumber=2", ok("", "X: " + "y" * (1 << 20) + "\r\n"), "headers are too long"),
+                                        ("POST", "uploadId", endless, "have no end"), ("POST", "uploadId", moved, "redirects to another endpoint")):
+            self.store.fail(act, method=method, part=part, times=1 << 30)
+            with self.subTest(says, method=method):
+                self.fails("convert", "-q", "--raw", self.noise, "-o", "s3://data/noise.pimg", says=says)
+                self.assertLess(len(self.stderr), 700)
+            self.store.faults.clear()
+            self.assertEqual(self.store.uploads, {})
+        self.assertEqual(other.requests, [])
+        self.assertEqual(list(self.store.objects), [("data", "sets/a b+c.pimg")])
+
     def test_region_is_corrected(self):
         self.store.fail(status(301, "PermanentRedirect", headers=[("x-amz-bucket-region", object_store.REGION)]))
         self.run_packimg("info", ADDRESS, AWS_REGION="us-east-1")
