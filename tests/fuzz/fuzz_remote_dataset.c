@@ -11,6 +11,7 @@
 #include "format/set_file.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/support/whole_file.h"
+#include "tests/unit/fetch/store_double.h"
 #include "tools/fetch/dataset.h"
 
 #include <stdio.h>
@@ -27,88 +28,6 @@ enum {
 	SHARDS = 3,
 	SET_HEAD = 7
 };
-
-/* ---- a store of one file, or of a set ---- */
-
-struct store {
-	uint8_t *bytes[FILES]; /* the shards, and the set file */
-	size_t sizes[FILES];
-	uint64_t beyond; /* bytes that are announced and not there */
-	struct store_request queue[QUEUE_MAX];
-	unsigned queued;
-};
-
-static struct store *const the_store = &(struct store){0};
-
-int store_object_init(struct store_object *object, const char *address, struct packimg_error *error)
-{
-	*object = (struct store_object){.size = STORE_SIZE_UNKNOWN};
-	return store_address_parse(address, &object->address, error);
-}
-
-void store_object_deinit(struct store_object *object)
-{
-	store_address_deinit(&object->address);
-}
-
-/* Answers a request as a store and its client do: the bytes in pieces, or an error. */
-static void answer(const struct store *store, const struct store_request *request)
-{
-	const char *name = request->object->address.shown;
-	unsigned file = strstr(name, ".pimg.set")  ? SHARDS
-			: strstr(name, "00001-of") ? 1
-			: strstr(name, "00002-of") ? 2
-						   : 0;
-	uint64_t there = store->sizes[file], end = request->offset + request->size;
-	struct packimg_error error = {"the double has no such bytes"};
-	struct store_result result = {.status = -EIO, .error = &error, .etag = "", .reply = ""};
-
-	if (file == SHARDS && !there) {
-		result.status = -ENOENT;
-		request->done(request->context, &result);
-		return;
-	}
-	request->object->size = there + store->beyond;
-	strcpy(request->object->etag, "\"1\"");
-	if (request->size_unknown && end > there)
-		end = there;
-	for (uint64_t at = request->offset; at < end && end <= there;) {
-		size_t size = end - at < 4000 ? end - at : 4000;
-
-		result.status = request->take(request->context, store->bytes[file] + at, size);
-		at += size;
-		if (result.status)
-			break;
-	}
-	if (request->done)
-		request->done(request->context, &result);
-}
-
-int store_submit(struct store *store, const struct store_request *request)
-{
-	if (store->queued == QUEUE_MAX)
-		return -ENOMEM;
-	store->queue[store->queued++] = *request;
-	return 0;
-}
-
-int store_run(struct store *store, int timeout_ms)
-{
-	(void)timeout_ms;
-	if (store->queued) {
-		struct store_request request = store->queue[--store->queued];
-
-		answer(store, &request);
-	}
-	return (int)store->queued;
-}
-
-int store_poll(struct store *store, struct pollfd *fds, unsigned count, int timeout_ms)
-{
-	(void)fds;
-	(void)count;
-	return store_run(store, timeout_ms);
-}
 
 /* ---- the fetcher's side ---- */
 
@@ -160,8 +79,8 @@ static void open_twice(const struct cache *cache, const char *url)
 	struct packimg_error error;
 
 	for (int i = 0; i < 2; i++) {
-		the_store->queued = 0;
-		if (dataset_open(the_store, cache, url, &progress, &dataset, &error) == 0) {
+		store_double->queued = 0;
+		if (dataset_open(store_double, cache, url, &progress, &dataset, &error) == 0) {
 			use_dataset(dataset);
 			dataset_close(dataset);
 		} else if (!memchr(error.text, 0, sizeof(error.text))) {
@@ -214,25 +133,25 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsi
 /* Splits what follows the head into files. */
 static void split(uint8_t *bytes, size_t size, const uint8_t *sizes)
 {
-	for (unsigned i = 0; i < FILES; i++) {
-		size_t want = sizes && i < FILES - 1 ? sizes[2 * i] | (size_t)sizes[2 * i + 1] << 8
-						     : size;
+	for (unsigned i = 0; i < STORE_DOUBLE_FILES; i++) {
+		size_t want =
+			sizes && i < SHARDS ? sizes[2 * i] | (size_t)sizes[2 * i + 1] << 8 : size;
 
-		the_store->bytes[i] = bytes;
-		the_store->sizes[i] = want < size ? want : size;
-		bytes += the_store->sizes[i];
-		size -= the_store->sizes[i];
+		store_double->bytes[i] = bytes;
+		store_double->sizes[i] = want < size ? want : size;
+		bytes += store_double->sizes[i];
+		size -= store_double->sizes[i];
 	}
 }
 
 /* Recomputes all checksums. */
 static void repair(void)
 {
-	uint8_t *set = the_store->bytes[SHARDS];
-	size_t size = the_store->sizes[SHARDS];
+	uint8_t *set = store_double->bytes[SHARDS];
+	size_t size = store_double->sizes[SHARDS];
 
 	for (unsigned i = 0; i < SHARDS; i++)
-		whole_file_repair(the_store->bytes[i], the_store->sizes[i]);
+		whole_file_repair(store_double->bytes[i], store_double->sizes[i]);
 	for (size_t at = SET_FILE_HEAD; at + SET_FILE_ENTRY + SET_FILE_TAIL <= size;
 	     at += SET_FILE_ENTRY)
 		whole_file_repair(set + at + offsetof(struct set_file_entry, header),
@@ -260,7 +179,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		find_cache(&cache);
 	memcpy(copy, data, size);
 	split(copy + head, size - head, set ? data + 1 : NULL);
-	the_store->beyond = head == 1 ? ANNOUNCED_BEYOND : 0;
+	store_double->beyond = head == 1 ? ANNOUNCED_BEYOND : 0;
 	open_twice(&cache, url);
 	repair();
 	if (memcmp(copy, data, size) != 0) {

@@ -1,0 +1,191 @@
+/*
+ * A worker that was taken over has a feed's page, and the map of turns, and can write anything to
+ * them at any time. What it gets from the fetcher: samples of the dataset, each at most once until
+ * it is taken away again.
+ */
+#include "tests/dataset.h"
+#include "tests/test.h"
+#include "tests/unit/fetch/store_double.h"
+#include "tools/fetch/schedule.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+enum { ROUNDS = 4000, SAMPLES = 40, DRAIN = 7 };
+
+static char folder[64];
+static uint64_t drawn = 1;
+
+/* xorshift64 (Marsaglia 2003) */
+static uint64_t draw(void)
+{
+	drawn ^= drawn << 13;
+	drawn ^= drawn >> 7;
+	drawn ^= drawn << 17;
+	return drawn;
+}
+
+/* A word that is likely to be wrong. */
+static uint64_t word(void)
+{
+	const uint64_t words[] = {0,
+				  1,
+				  SAMPLES,
+				  SAMPLES + 1,
+				  FILLING_AHEAD - 1,
+				  FILLING_AHEAD,
+				  (uint64_t)SAMPLES << FILLING_WISH_TURN | 1,
+				  UINT32_MAX,
+				  (uint64_t)1 << 63,
+				  UINT64_MAX - FILLING_AHEAD,
+				  UINT64_MAX};
+	uint64_t choice = draw() % 16;
+
+	return choice < sizeof(words) / sizeof(*words) ? words[choice] : draw() >> draw() % 64;
+}
+
+static void scribble(const struct fetch_feed *feed)
+{
+	_Atomic uint64_t *words = (_Atomic uint64_t *)(void *)feed->page;
+
+	for (unsigned i = 0; i < 8; i++) {
+		atomic_store(&words[draw() % (FILLING_PAGE_SIZE / 8)], word());
+		atomic_store(&words[draw() % 16], word()); /* positions, and what is waited for */
+		atomic_store(&feed->page->wishes[draw() % FILLING_WISHES], word());
+		atomic_store(&feed->page->ahead[draw() % 64], word());
+	}
+	atomic_store(&feed->map->turns[draw() % SAMPLES], (uint8_t)draw());
+}
+
+/* Makes the dataset that the store has. */
+static void make_dataset(void)
+{
+	enum { WIDTH = 50, HEIGHT = 20 };
+	uint8_t pixels[WIDTH * HEIGHT * 3];
+	struct test_dataset data;
+	struct stat status;
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/data.pimg", folder);
+	test_dataset_begin(&data, path, 0);
+	for (unsigned i = 0; i < SAMPLES; i++) {
+		struct packimg_item item = test_item(pixels, WIDTH, HEIGHT);
+
+		for (size_t j = 0; j < sizeof(pixels); j++)
+			pixels[j] = (uint8_t)draw();
+		test_dataset_add(&data, &item);
+	}
+	test_dataset_finish(&data);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(fstat(fd, &status), 0);
+	store_double->sizes[0] = (size_t)status.st_size;
+	store_double->bytes[0] = malloc(store_double->sizes[0]);
+	assert_int_equal(read(fd, store_double->bytes[0], store_double->sizes[0]), status.st_size);
+	close(fd);
+}
+
+static bool go_on(void *context, uint64_t done, uint64_t total)
+{
+	(void)context, (void)done, (void)total;
+	return true;
+}
+
+/* Opens the dataset with a cache of `limit` bytes, and a feed of it. */
+static void open_feed(struct fetcher *fetcher, const char *limit)
+{
+	const struct dataset_progress progress = {go_on, NULL};
+	const struct feed_memory memory = {-1, -1, false, 0, 1};
+	struct packimg_error error;
+
+	setenv("LOADERD_CACHE", folder, 1);
+	setenv("LOADERD_CACHE_SIZE", limit, 1);
+	*fetcher = (struct fetcher){.store = store_double, .memory = FETCHER_MEMORY_MIN};
+	if (cache_init(&fetcher->cache, &error))
+		fail_msg("%s", error.text);
+	schedule_init(fetcher);
+	if (dataset_open(store_double, &fetcher->cache, "s3://bucket/a.pimg", &progress,
+			 &fetcher->datasets, &error))
+		fail_msg("%s", error.text);
+	struct remote_dataset *dataset = fetcher->datasets;
+	assert_int_equal(dataset->samples, SAMPLES);
+	fetcher->datasets = NULL;
+	schedule_share_room(fetcher, dataset);
+	fetcher->datasets = dataset;
+	dataset->users++;
+	assert_int_equal(feed_new(dataset, &memory, &fetcher->feeds), 0);
+	if (dataset->room < dataset->bytes)
+		assert_int_equal(dataset_count_pages(dataset), 0);
+}
+
+static void drain(const struct fetcher *fetcher)
+{
+	while (store_run(store_double, 0))
+		;
+	assert_int_equal(fetcher->under_way, 0);
+	assert_int_equal(fetcher->datasets->under_way, 0);
+	for (uint64_t i = 0; i < SAMPLES; i++)
+		assert_int_not_equal(fetcher->datasets->states[i], SAMPLE_UNDER_WAY);
+}
+
+static void resist(const char *limit, bool passes)
+{
+	struct fetcher fetcher;
+	uint64_t most = 0;
+
+	open_feed(&fetcher, limit);
+	struct remote_dataset *dataset = fetcher.datasets;
+	assert_int_equal(dataset->pages != NULL, passes);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		scribble(fetcher.feeds);
+		atomic_store(&fetcher.feeds->changed, true);
+		schedule_run(&fetcher);
+		most = store_double->queued > most ? store_double->queued : most;
+		if (i % DRAIN == 0)
+			drain(&fetcher);
+	}
+	drain(&fetcher);
+	assert_int_equal(dataset->failed, 0);
+	assert_true(most > 0);
+	assert_true(most <= (uint64_t)SAMPLES * SAMPLE_PARTS_MAX);
+	feed_free(fetcher.feeds);
+	dataset_close(dataset);
+}
+
+TEST(pages_that_lie)
+{
+	resist("1G", false);
+}
+
+TEST(pages_that_lie_about_a_full_cache)
+{
+	uint64_t bytes;
+	uint32_t removed, busy;
+	struct cache cache;
+	struct packimg_error error;
+
+	assert_int_equal(cache_init(&cache, &error), 0);
+	cache_clear(&cache, NULL, &bytes, &removed, &busy);
+	resist("64K", true);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	strcpy(folder, "/tmp/fetch-page-XXXXXX");
+	assert_non_null(mkdtemp(folder));
+	make_dataset();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	char command[128];
+
+	(void)state;
+	free(store_double->bytes[0]);
+	snprintf(command, sizeof(command), "rm -rf %s", folder);
+	return system(command);
+}
+
+TEST_MAIN(setup, teardown)
