@@ -1,5 +1,6 @@
 """What tests of datasets in stores share: a dataset, a store of the test's own, a cache and feeds with loaderd ($LOADERD) and loaderd-fetch ($LOADERD_FETCH)."""
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -26,7 +27,7 @@ ADDRESS = "s3://data/sets/a.pimg"
 
 
 def processes(name):
-    """The processes of this test with that name: their environment names the test's folder."""
+    """The processes with that name, of this test and of others."""
     found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -68,15 +69,12 @@ class StoreCase(unittest.TestCase):
         self.addCleanup(self.end_fetchers)
 
     def fetchers(self):
-        """Fetchers of this test: they lock a file in its folder."""
-        locks = {os.stat(lock).st_ino for lock in self.dir.rglob("*.lock")}
+        """Fetchers of this test: their socket is in its folder."""
         found = []
         for pid in processes("loaderd-fetch"):
-            try:
-                if any(os.stat(link).st_ino in locks for link in pathlib.Path(f"/proc/{pid}/fd").iterdir()):
+            with contextlib.suppress(OSError):
+                if os.fsencode(self.dir) in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
                     found.append(pid)
-            except OSError:
-                pass
         return found
 
     def end_fetchers(self):
