@@ -9,11 +9,10 @@
 #include <string.h>
 
 enum {
-	CONNECTIONS_MIN = 4,
 	CONNECTIONS_OPENING = 32,
 	CONNECTIONS_BUSY = 8,       /* that are being received, beside those that wait */
-	CONNECTION_BYTES = 3 << 17, /* of memory: libcurl's buffer, and what TLS needs */
-	PROGRAM_BYTES = 24 << 20,   /* of memory, without requests */
+	CONNECTION_BYTES = 5 << 16, /* of memory: libcurl's buffer, and what TLS needs */
+	PROGRAM_BYTES = 16 << 20,   /* of memory, without requests */
 	MEASURE_MS = 250,
 	UNITS_AT_ONCE = 2048, /* that are sorted together, so that neighbours are found */
 	UNITS_AHEAD_MIN = 16,
@@ -83,9 +82,9 @@ static void submit_batch(struct batch *batch);
 void schedule_init(struct fetcher *fetcher)
 {
 	uint64_t memory = fetcher->memory - PROGRAM_BYTES;
-	uint64_t connections = memory / 3 / CONNECTION_BYTES;
+	uint64_t connections = memory / 2 / CONNECTION_BYTES;
 
-	fetcher->buffered_max = memory / 3 * 2;
+	fetcher->buffered_max = memory / 2;
 	fetcher->connections_max =
 		connections < STORE_CONNECTIONS_MAX ? (unsigned)connections : STORE_CONNECTIONS_MAX;
 	fetcher->connections = CONNECTIONS_BUSY;
