@@ -328,10 +328,9 @@ static void split_positional(struct argp_state *state, struct arguments *argumen
 	if (arguments->settings.wanted && has_order(arguments))
 		argp_error(state, "--wanted cannot be combined with --mix, --where, --blocks, "
 				  "--buckets or --batch-tokens: its clients choose the samples");
-	if (arguments->shares.count &&
-	    (arguments->blocks.count || arguments->bucket_count || arguments->batch_tokens))
-		argp_error(state, "--blocks, --buckets and --batch-tokens cannot be combined with "
-				  "--mix: a mixture has no buckets, blocks or packs");
+	if (arguments->shares.count && (arguments->bucket_count || arguments->batch_tokens))
+		argp_error(state, "--buckets and --batch-tokens cannot be combined with --mix: a "
+				  "mixture has no buckets or packs");
 	make_orders(state, arguments);
 }
 

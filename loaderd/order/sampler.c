@@ -49,10 +49,10 @@ static uint64_t part_seed(const struct sampler *sampler, uint32_t part)
 }
 
 static uint64_t block_place(const struct sampler *sampler, const struct sampler_part *part,
-			    const struct place *at)
+			    uint64_t seed, const struct place *at)
 {
 	struct block_order order;
-	block_order_init(&order, &sampler->blocks, part->selection.count, sampler->seed, at->pass);
+	block_order_init(&order, &sampler->blocks, part->selection.count, seed, at->pass);
 	return block_order_at(&order, at->place);
 }
 
@@ -66,7 +66,7 @@ static uint64_t draw_sample(const struct sampler *sampler, const struct sampler_
 		if (!sampler->shuffle)
 			return selection_at(&part->selection, at->place);
 		if (sampler->blocks.samples > 0)
-			return selection_at(&part->selection, block_place(sampler, part, at));
+			return selection_at(&part->selection, block_place(sampler, part, seed, at));
 		permutation_init(&permutation, part->selection.count, seed, at->pass, 0,
 				 RANDOM_ORDER);
 		return selection_at(&part->selection, permutation_at(&permutation, at->place));

@@ -58,7 +58,7 @@ enum sampler_ends {
 struct sampler {
 	uint64_t seed;
 	bool shuffle;
-	struct block_sizes blocks; /* of the only part, of kind SAMPLER_ONCE; shuffled only */
+	struct block_sizes blocks; /* of each part, of kind SAMPLER_ONCE; shuffled only */
 	uint64_t global;           /* distinct samples of a global batch */
 	/*
 	 * samples of an epoch, and positions unless there are buckets or packs; set by

@@ -143,10 +143,17 @@ static int refuse_blocks(const char *text, struct refusal *refusal)
 	return refuse_request(refusal, EINVAL, "block_samples", "%s", text);
 }
 
-/* Blocks permute the chosen samples of one dataset, each of which comes once. */
+/* Whether samples of the part are drawn one by one, and not each once. */
+static bool draws_singly(const Loaderd__Part *part)
+{
+	const Loaderd__Choice *choice = part->choice;
+	return choice && (choice->weighted || choice->class_weighted || choice->balanced ||
+			  choice->classes_per_batch > 0);
+}
+
+/* Blocks permute the chosen samples of each part, each of which comes once. */
 static int check_blocks(const Loaderd__OpenFeed *request, struct refusal *refusal)
 {
-	const Loaderd__Choice *choice = request->n_parts == 1 ? request->parts[0]->choice : NULL;
 	if (request->block_samples == 0 && request->group_blocks == 0)
 		return 0;
 	if (request->block_samples == 0 || request->group_blocks == 0)
@@ -157,21 +164,17 @@ static int check_blocks(const Loaderd__OpenFeed *request, struct refusal *refusa
 	if (request->n_parts == 0)
 		return refuse_request(refusal, EINVAL, "parts",
 				      "blocks need a part: give the dataset as the only one");
-	if (request->n_parts > 1)
-		return refuse_request(refusal, EINVAL, "block_samples",
-				      "a mixture of %zu parts has no blocks: give one part",
-				      request->n_parts);
 	if (!request->shuffle)
 		return refuse_blocks("blocks are shuffled: set shuffle, or omit them", refusal);
 	if (request->n_buckets > 0)
 		return refuse_blocks("a feed has either blocks or buckets", refusal);
 	if (request->batch_tokens > 0)
 		return refuse_blocks("a feed has either blocks or batch_tokens", refusal);
-	if (choice && (choice->weighted || choice->class_weighted || choice->balanced ||
-		       choice->classes_per_batch > 0))
-		return refuse_blocks("weights and batches of classes draw samples one by one: omit "
-				     "them, or the blocks",
-				     refusal);
+	for (size_t p = 0; p < request->n_parts; p++)
+		if (draws_singly(request->parts[p]))
+			return refuse_blocks("weights and batches of classes draw samples one by "
+					     "one: omit them, or the blocks",
+					     refusal);
 	return 0;
 }
 

@@ -189,8 +189,8 @@ struct feed_order {
 	/*
 	 * Above 0: an epoch permutes blocks of so many neighbouring samples, and within each group
 	 * of group_blocks successive blocks its samples, so that large pieces of the files are read
-	 * at a time. With one part, shuffled, without weights, classes and buckets. struct
-	 * feed_dataset suggests values.
+	 * at a time; of a mixture in each part. Shuffled, without weights, classes and buckets.
+	 * struct feed_dataset suggests values.
 	 */
 	uint32_t block_samples;
 	uint32_t group_blocks; /* at least 1 with block_samples */

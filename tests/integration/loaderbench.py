@@ -96,6 +96,9 @@ class Loaderbench(unittest.TestCase):
             self.assertAlmostEqual(part["share"], share, delta=0.1)
         hashed = loaderbench("--hash", "4", "--mix", "3,1", "--threads", "1,2", "--reopen", "2", *options[4:6], *options[8:], self.jpeg, self.raw)
         self.assertIn("all agree", hashed.stdout)
+        blocks = loaderbench("--hash", "4", "--mix", "3,1", "--blocks", "4,2", *options[4:6], *options[8:], self.jpeg, self.raw)
+        self.assertEqual(blocks.returncode, 0, blocks.stderr)
+        self.assertNotEqual(blocks.stdout.split()[0], hashed.stdout.split()[0])
         few = loaderbench("--hash", "9", "--where", "sample < 20", *options[4:6], *options[8:], self.jpeg)
         self.assertEqual(few.returncode, 0, few.stdout)
         blocks = loaderbench("--hash", "9", "--where", "sample < 20", "--blocks", "4,2", *options[4:6], *options[8:], self.jpeg)
@@ -114,8 +117,7 @@ class Loaderbench(unittest.TestCase):
             (("--buckets", ",", self.jpeg), "--buckets: no shape"),
             (("--buckets", "32x32", self.jpeg), "bucket_resize"),
             (("--buckets", "32x32", "--mix", "1,1", self.jpeg, self.raw), "a mixture has no buckets"),
-            (("--blocks", "4,2", "--mix", "1,1", self.jpeg, self.raw), "a mixture has no buckets, blocks"),
-            (("--batch-tokens", "64", "--mix", "1,1", self.jpeg, self.raw), "blocks or packs"),
+            (("--batch-tokens", "64", "--mix", "1,1", self.jpeg, self.raw), "buckets or packs"),
             (("--mix", "3", self.jpeg, self.raw), "--mix: 1 shares for 2 datasets"),
             (("--where", "sample < 0", self.jpeg), "holds for none of the samples"),
             (("--blocks", "3", self.jpeg), "is not two numbers"),

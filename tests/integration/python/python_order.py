@@ -190,6 +190,15 @@ class Orders(unittest.TestCase):
         epoch = self.blocks(range(53), (4, 3)).epoch(0)
         self.assertEqual(repeated, [epoch[i : i + 6] * 2 for i in range(0, 53, 6)])
 
+    def test_blocks_of_a_mixture(self):
+        given = {"order": "blocks", "block_samples": 4, "group_blocks": 3}
+        kept = [i for i in range(53) if i >= 9]
+        for mixed in ({}, {"mix": "batch"}, {"epoch_samples": 120}):
+            parts = [model.Part(kept, blocks=(4, 3)), model.Part(range(SIZES["c"]), first=53, blocks=(4, 3))]
+            options = {"by_batch": True} if "mix" in mixed else mixed
+            self.check([self.part("a", share=2, where="number >= 9"), self.part("c", share=1)],
+                       model.Order(parts, 77, 6, shares=[[2, 1]], **options), **given, **mixed)
+
     def test_blocks_by_the_size_of_the_dataset(self):
         each = os.path.getsize(self.paths["c"]) // 90
         blocks = (1 << 20) // each, (256 << 20) // ((1 << 20) // each * each)
@@ -401,7 +410,7 @@ class Orders(unittest.TestCase):
             (a, {"order": "blocks", "classes_per_batch": 2}, "draw samples one by one"),
             (a, {"order": "blocks", "buckets": [(8, 8)], "pipeline": "bucket_resize"}, "either blocks or buckets"),
             (a, {"order": "blocks", "wanted": True, "shuffle": False}, "order: 'blocks' has no meaning in a wanted feed"),
-            ([self.part("a"), self.part("b")], {"order": "blocks"}, "a mixture of 2 parts has no blocks"),
+            ([self.part("a"), self.part("b", class_weights="balanced")], {"order": "blocks"}, "draw samples one by one"),
             ("/nowhere.pimg", {"order": "blocks"}, "/nowhere.pimg"),
         ):  # fmt: skip
             with self.subTest(options=options, words=words):
