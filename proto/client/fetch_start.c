@@ -153,8 +153,9 @@ static int start_error(const char *program, const char *url, int code, char *err
 	if (code == -ENOENT)
 		return error_set(error, code,
 				 "%.300s: the program that fetches datasets from stores, %s, was "
-				 "not found: install it, name it in $LOADERD_FETCH, or fetch the "
-				 "dataset first: packimg fetch %.300s -o FILE.",
+				 "not found: install it (Debian has it in the package packimg; the "
+				 "wheel lacks it), name it in $LOADERD_FETCH, or fetch the dataset "
+				 "first: packimg fetch %.300s -o FILE.",
 				 url, program, url);
 	return error_set(error, code, "%.300s: cannot start the program %s: %s.", url, program,
 			 strerror(-code));

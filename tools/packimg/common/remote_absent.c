@@ -13,8 +13,10 @@ int remote_open(const char *path, bool quiet, struct packimg **ret_dataset,
 	*ret_remote = NULL;
 	if (text_is_address(path))
 		return packimg_fail(error, -ENOTSUP,
-				    "%s: this packimg was built without libcurl or expat, and "
-				    "cannot read from stores",
+				    "%.300s: this packimg was built without libcurl or expat, as "
+				    "that of the wheel is, and cannot read from stores: use that "
+				    "of a build with them, such as the Debian package, or copy the "
+				    "file with the store's own program",
 				    path);
 	return packimg_open(path, ret_dataset, error);
 }
@@ -76,10 +78,12 @@ int remote_output_new(const char *address, bool force, struct remote_output **re
 		      const char **ret_path, struct packimg_error *error)
 {
 	(void)force, (void)ret_output, (void)ret_path;
-	return packimg_fail(error, -ENOTSUP,
-			    "%s: this packimg was built without libcurl or expat, and cannot write "
-			    "to stores",
-			    address);
+	return packimg_fail(
+		error, -ENOTSUP,
+		"%.300s: this packimg was built without libcurl or expat, as that of the "
+		"wheel is, and cannot write to stores: write a file, and copy it with the "
+		"store's own program",
+		address);
 }
 
 int remote_output_send(struct remote_output *output, bool quiet, struct packimg_error *error)
