@@ -201,7 +201,8 @@ class Orders(unittest.TestCase):
 
     def test_blocks_by_the_size_of_the_dataset(self):
         each = os.path.getsize(self.paths["c"]) // 90
-        blocks = (1 << 20) // each, (256 << 20) // ((1 << 20) // each * each)
+        samples = (1 << 20) // each
+        blocks = samples, min((256 << 20) // (samples * each), 16384 // samples)
         self.assertEqual(loaderd.dataset(self.paths["c"], daemon="private").blocks, blocks)
         feed = self.feed(self.paths["c"], order="blocks")
         self.assertEqual(feed.state_dict()["order"]["blocks"], list(blocks))
