@@ -124,7 +124,8 @@ class Stores(StoreCase):
         return made
 
     def test_a_mixture(self):
-        for options in ({}, {"where": "label = 1"}, {"epoch_samples": 150}, {"mix": "batch"}):
+        blocks = {"order": "blocks", "block_samples": 5, "group_blocks": 3}
+        for options in ({}, {"where": "label = 1", **blocks}, {"epoch_samples": 150}, {"mix": "batch", **blocks}):
             with self.subTest(options):
                 remote, local = self.mixture(**options)
                 self.assertEqual(self.hash_of(remote), self.hash_of(local))
