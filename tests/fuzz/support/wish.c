@@ -79,6 +79,7 @@ static void wish_part(struct wish *wish, uint32_t p, struct script *script)
 	loaderd__choice__init(choice);
 	wish->part[p].dataset = (char *)"/fuzz.pimg";
 	wish->part[p].choice = how & 0x80 ? NULL : choice;
+	wish->part[p].filling = (how & 64) != 0;
 	wish->part_list[p] = &wish->part[p];
 	choice->listed = how & 1;
 	choice->weighted = (how & 2) != 0;
