@@ -483,11 +483,12 @@ static void *watcher_main(void *argument)
 		int64_t next_ms;
 		atomic_store(&filling->asleep, true);
 		uint32_t seen = atomic_load(&filling->options.page->arrived);
+		/* before any wish, so that the fetcher knows the order from the begin on */
+		bool more = filling_plan(filling);
 		pthread_mutex_lock(&filling->mutex);
 		filling_announce(filling);
 		uint32_t gathered = filling_gather(filling, &next_ms);
 		pthread_mutex_unlock(&filling->mutex);
-		bool more = filling_plan(filling);
 		if (gathered > 0)
 			filling->ready(filling->user, gathered);
 		else if (!more)

@@ -17,7 +17,7 @@
 
 enum {
 	PAGE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
-	NEEDED_BATCHES = 2,
+	BATCH_UNITS_MAX = FILLING_AHEAD / FEED_BATCHES,
 	REPLACEMENT_MS = 20, /* between two, in the long run */
 };
 
@@ -200,13 +200,11 @@ int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample)
 	return 0;
 }
 
-uint64_t feed_needed(const struct fetch_feed *feed)
+uint64_t feed_needed(const struct fetch_feed *feed, unsigned batches)
 {
 	uint64_t units = atomic_load(&feed->page->batch_units);
 
-	if (units > FILLING_AHEAD / NEEDED_BATCHES)
-		units = FILLING_AHEAD / NEEDED_BATCHES;
-	return feed->done + NEEDED_BATCHES * units;
+	return feed->done + batches * (units < BATCH_UNITS_MAX ? units : BATCH_UNITS_MAX);
 }
 
 bool feed_first_batch(const struct fetch_feed *feed, uint64_t *ret_done, uint64_t *ret_total)

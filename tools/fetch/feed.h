@@ -58,11 +58,10 @@ int feed_new(struct remote_dataset *dataset, const struct feed_memory *memory,
 void feed_free(struct fetch_feed *feed);
 /* Returns the sample of the next unit + 1, 0 if it has none; -ENODATA if none is known yet. */
 int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample);
-/*
- * Returns the end of the units whose samples must be there for the feed to go on: those of the
- * batch that is due, and of the next one.
- */
-uint64_t feed_needed(const struct fetch_feed *feed);
+/* Batches whose samples must be there for the feed to go on: the one that is due, and the next. */
+enum { FEED_BATCHES = 2 };
+/* Returns the end of the units of so many batches, at most FEED_BATCHES. */
+uint64_t feed_needed(const struct fetch_feed *feed, unsigned batches);
 /*
  * Whether the first batch since the worker has opened the feed is not made yet; then how many bytes
  * of its samples are there, of how many. Samples that are not requested yet count as average ones.

@@ -279,8 +279,8 @@ static bool *mark_needed(const struct fetcher *fetcher, const struct remote_data
 	bool *needed = calloc(dataset->samples, sizeof(*needed));
 
 	for (const struct fetch_feed *feed = fetcher->feeds; needed && feed; feed = feed->next)
-		for (uint64_t unit = feed->done;
-		     feed->dataset == dataset && unit < feed->cursor && unit < feed_needed(feed);
+		for (uint64_t unit = feed->done; feed->dataset == dataset && unit < feed->cursor &&
+						 unit < feed_needed(feed, FEED_BATCHES);
 		     unit++) {
 			uint64_t sample = feed->window[unit % FILLING_AHEAD];
 
@@ -608,7 +608,7 @@ static void grant_wishes(struct fetcher *fetcher, struct fetch_feed *feed)
 		}
 		if (dataset->states[sample] == SAMPLE_ABSENT &&
 		    (has_room(dataset) || !feed_is_next(feed, sample, UINT64_MAX) ||
-		     feed_is_next(feed, sample, feed_needed(feed))))
+		     feed_is_next(feed, sample, feed_needed(feed, FEED_BATCHES))))
 			request_sample(&batch, sample, 0);
 		else if (dataset->states[sample] == SAMPLE_PRESENT)
 			feed_arrived(feed, sample);
@@ -674,14 +674,17 @@ static uint64_t follow_unit(struct batch *batch, struct fetch_feed *feed, uint64
 		       : bytes + follow_neighbours(batch, feed, sample);
 }
 
-/* Requests what a feed announces: what it needs soon at once, and then what comes later. */
+/*
+ * Requests what a feed announces: the batch that is due, the next one, and, after them, what comes
+ * later.
+ */
 static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 {
 	struct remote_dataset *dataset = feed->dataset;
 	struct batch soon = {.fetcher = fetcher, .dataset = dataset, .urgent = true};
 	struct batch later = {.fetcher = fetcher, .dataset = dataset};
 	const uint64_t target = under_way_target(fetcher), ahead = units_ahead(fetcher, dataset);
-	const uint64_t needed = feed_needed(feed);
+	const uint64_t due = feed_needed(feed, 1), needed = feed_needed(feed, FEED_BATCHES);
 	uint64_t sample, bytes = 0;
 
 	for (unsigned i = 0; i < UNITS_AT_ONCE; i++) {
@@ -690,13 +693,15 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 		if (!must && (fetcher->under_way + bytes >= target || !has_room(dataset) ||
 			      feed->cursor >= feed->done + ahead))
 			break;
+		if (feed->cursor == due)
+			submit_batch(&soon);
 		if (feed_next_unit(feed, &sample))
 			break;
 		if (sample)
 			bytes += follow_unit(must ? &soon : &later, feed, sample - 1);
 	}
-	submit_batch(&later);
 	submit_batch(&soon);
+	submit_batch(&later);
 }
 
 /* Sees whether the file system takes more than the pages that are counted, as with large blocks. */
@@ -722,10 +727,13 @@ void schedule_run(struct fetcher *fetcher)
 
 		if (feed->dataset->failed)
 			continue;
-		if (atomic_exchange(&feed->changed, false)) {
+		bool changed = atomic_exchange(&feed->changed, false);
+
+		if (changed)
 			feed_look(feed, pass_sample, &passing);
-			grant_wishes(fetcher, feed);
-		}
+		/* in order first: wishes are in the order in which threads came to the samples */
 		follow_feed(fetcher, feed);
+		if (changed)
+			grant_wishes(fetcher, feed);
 	}
 }

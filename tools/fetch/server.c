@@ -65,6 +65,7 @@ int server_new(struct fetcher *fetcher, int listen_fd, struct server **ret_serve
 	}
 	server->fetcher = fetcher;
 	server->listen_fd = listen_fd;
+	server->sync.started_ms = clock_ms(); /* not beside the first batches */
 	*ret_server = server;
 	return 0;
 }

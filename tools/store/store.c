@@ -162,6 +162,17 @@ static void take_out(struct transfer **list, struct transfer *transfer)
 	*list = transfer->next;
 }
 
+/* Urgent requests wait before the others, and both in the order in which they came. */
+static void enqueue(struct store *store, struct transfer *transfer)
+{
+	struct transfer **link = &store->waiting;
+
+	while (*link && ((*link)->request.urgent || !transfer->request.urgent))
+		link = &(*link)->next;
+	transfer->next = *link;
+	*link = transfer;
+}
+
 int store_submit(struct store *store, const struct store_request *request)
 {
 	struct transfer *transfer = calloc(1, sizeof(*transfer));
@@ -170,12 +181,7 @@ int store_submit(struct store *store, const struct store_request *request)
 		return -ENOMEM;
 	transfer->store = store;
 	transfer->request = *request;
-	if (request->urgent) {
-		transfer->next = store->waiting;
-		store->waiting = transfer;
-	} else {
-		append(&store->waiting, transfer);
-	}
+	enqueue(store, transfer);
 	return 0;
 }
 
@@ -623,7 +629,7 @@ static void attempt_ended(struct attempt *attempt, CURLcode code)
 	transfer->retries++;
 	store->counters.retries++;
 	transfer_stop(transfer);
-	append(&store->waiting, transfer);
+	enqueue(store, transfer);
 }
 
 /* Ends the attempts that libcurl has finished. */

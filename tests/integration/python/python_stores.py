@@ -10,6 +10,7 @@ import random
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import threading
 import unittest
@@ -35,17 +36,34 @@ class Stores(StoreCase):
         self.assertEqual(self.hash_of(self.open(ADDRESS)), self.expected)
         self.assertLessEqual(self.gets() - before, 2, "the second time, all is in the cache")
 
-    def test_neighbours_come_together(self):
-        """Samples of a block make one request, beyond the first two batches, though more is announced than is under way at a time."""
+    def put_blocks(self):
+        """Puts 46 MB of samples, more than is under way at a time; returns their images."""
         image = numpy.random.default_rng(5).integers(0, 256, (160, 160, 3), "u1")
+        images = [numpy.roll(image, i) for i in range(600)]
         with loaderd.Writer(self.dir / "b.pimg", "image: image u8[h,w,3]") as writer:
-            for i in range(600):
-                writer.add({"image": numpy.roll(image, i)})
+            for image in images:
+                writer.add({"image": image})
         self.store.put("data", "b.pimg", (self.dir / "b.pimg").read_bytes())
-        blocks = {"order": "blocks", "block_samples": 12, "group_blocks": 50, "batch_size": 4}
-        local = self.hash_of(self.open(self.dir / "b.pimg", **blocks), epochs=1)
-        self.assertEqual(self.hash_of(self.open("s3://data/b.pimg", **blocks), epochs=1), local)
+        return images
+
+    BLOCKS = {"order": "blocks", "block_samples": 12, "group_blocks": 50}
+
+    def test_neighbours_come_together(self):
+        """Samples of a block make one request, beyond the first two batches."""
+        self.put_blocks()
+        local = self.hash_of(self.open(self.dir / "b.pimg", **self.BLOCKS, batch_size=4), epochs=1)
+        self.assertEqual(self.hash_of(self.open("s3://data/b.pimg", **self.BLOCKS, batch_size=4), epochs=1), local)
         self.assertLess(self.gets(), 150)
+
+    def test_the_batch_that_is_due_comes_first(self):
+        image, stored = self.put_blocks()[0], (self.dir / "b.pimg").read_bytes()
+        first = stored.index(image.tobytes())
+        self.store.delay_s = 0.02
+        with self.open("s3://data/b.pimg", **self.BLOCKS, batch_size=24) as feed:
+            wanted = [first + i * image.nbytes for i in next(iter(feed)).samples]
+        ranges = [[int(end) for end in headers["Range"][6:].split("-")] for _, _, headers in self.store.requests]
+        places = [next(place for place, (begin, last) in enumerate(ranges) if begin <= at <= last and last - begin < 1 << 20) for at in wanted]
+        self.assertLess(statistics.median(places), 24)  # without an order 31 and more
 
     def test_by_http(self):
         self.assertEqual(self.hash_of(self.open(f"{self.store.url}/plain/data/sets/a.pimg")), self.expected)
