@@ -73,6 +73,8 @@ TEST(sums)
 	assert_int_equal(collective_wait(collective, NULL), -ECOMM);
 	assert_non_null(strstr(collective_error(collective), "rank 0 of 1"));
 	assert_non_null(strstr(collective_error(collective), "remote process exited"));
+	assert_int_equal(alone.ended, COMM_LOST);
+	alone.ended = COMM_RUNNING;
 	collective_free(collective);
 }
 

@@ -62,6 +62,6 @@ int collective_sum_activations(struct collective *collective, void *values, size
 void collective_watch(struct collective *collective, struct collective *other);
 /*
  * Waits for an event recorded after sums. Returns early if a sum fails, e.g. because a rank on
- * another machine died. May wait forever if a rank on this machine dies.
+ * another machine died, or one on this machine and comm.h says so, which MPI does not.
  */
 int collective_wait(struct collective *collective, gpu_event event);

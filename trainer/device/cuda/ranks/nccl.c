@@ -29,7 +29,7 @@ typedef struct {
 	char internal[128];
 } ncclUniqueId;
 
-enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 }; /* ncclResult_t */
+enum { NCCL_SUCCESS = 0, NCCL_REMOTE_ERROR = 6, NCCL_IN_PROGRESS = 7 }; /* ncclResult_t */
 /* ncclDataType_t */
 enum { NCCL_FLOAT16 = 6, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_BFLOAT16 = 9 };
 enum { NCCL_SUM = 0 }; /* ncclRedOp_t */
@@ -142,6 +142,9 @@ static int nccl_check(struct collective *collective, int status, const char *cal
 		return 0;
 	const char *more = nccl->ncclGetLastError(collective->ranks);
 	collective->failed = true;
+	/* a rank went away; if comm.h knows how, that counts */
+	if (status == NCCL_REMOTE_ERROR && !collective->comm->ended)
+		collective->comm->ended = COMM_LOST;
 	snprintf(collective->error, sizeof(collective->error),
 		 "rank %u of %u: %s: %s%s%s; NCCL_DEBUG=WARN tells more", collective->comm->rank,
 		 collective->comm->world, call, nccl->ncclGetErrorString(status),
@@ -188,7 +191,7 @@ void collective_free(struct collective *collective)
 {
 	if (!collective)
 		return;
-	if (collective->ranks && collective->failed)
+	if (collective->ranks && (collective->failed || collective->comm->ended))
 		collective->nccl.ncclCommAbort(collective->ranks);
 	else if (collective->ranks)
 		collective->nccl.ncclCommDestroy(collective->ranks);
@@ -249,9 +252,17 @@ void collective_watch(struct collective *collective, struct collective *other)
 	collective->other = other;
 }
 
+/* comm.h learns first that a rank is gone, also if it was on this machine. */
 static int nccl_check_queued(struct collective *collective)
 {
+	struct comm *comm = collective->comm;
 	int status = NCCL_SUCCESS;
+
+	if (comm_progress(comm) < 0) {
+		collective->failed = true;
+		snprintf(collective->error, sizeof(collective->error), "%s", comm_error(comm));
+		return -ECOMM;
+	}
 	int r = nccl_check(collective,
 			   collective->nccl.ncclCommGetAsyncError(collective->ranks, &status),
 			   "ncclCommGetAsyncError");
@@ -274,7 +285,8 @@ static int nccl_check_both(struct collective *collective)
 
 /*
  * A sum waits forever for a dead rank. NCCL reports the death only when polled, and not of a rank
- * on the same machine (NVIDIA/nccl, issue 279); in that case the launcher ends all ranks.
+ * on the same machine (NVIDIA/nccl, issue 279). That comes by comm.h, or, under MPI, the launcher
+ * ends all ranks.
  */
 int collective_wait(struct collective *collective, gpu_event event)
 {
