@@ -104,6 +104,6 @@ int run_refuse_ranks(struct run_context *ctx, const char *option)
 		return 0;
 	return run_fail_everywhere(
 		ctx, -EINVAL,
-		"%s supports only one rank, but there are %u: start the trainer without mpirun",
+		"%s supports only one rank, but there are %u: start the trainer without a launcher",
 		option, ctx->comm->world);
 }
