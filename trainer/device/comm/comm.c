@@ -141,11 +141,6 @@ const char *comm_error(const struct comm *comm)
 	return comm->error;
 }
 
-size_t comm_element_size(enum comm_element element)
-{
-	return element == COMM_FLOAT ? sizeof(float) : element == COMM_DOUBLE ? sizeof(double) : 1;
-}
-
 void comm_sent_add(struct comm_sent *sent, const struct comm_sent *more, int factor)
 {
 	/* unsigned arithmetic also subtracts */
