@@ -18,7 +18,7 @@ sys.path[:0] = [integration, f"{integration}/python"]
 
 from python_ranks import slurm
 from trainer_ranks import TIMEOUT, TRAINER
-from trainer_tcp import LOST, LOST_SECONDS, Tcp
+from trainer_tcp import LOST, LOST_SECONDS, TcpPrograms
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")  # of the two machines
 
@@ -39,7 +39,7 @@ def ip(*arguments):
     subprocess.run(["ip", *arguments], check=True)
 
 
-class Machines(Tcp):
+class Machines(TcpPrograms):
     """This process is in the namespace of the first machine; a child keeps that of the second."""
 
     @classmethod
@@ -98,13 +98,8 @@ class Machines(Tcp):
         """All ranks live, but no packet comes through any more."""
         self.lose("cut", lambda ranks: ip("link", "set", "one", "down"), range(4))
 
-    # those of Tcp, which run elsewhere
-    test_like_one_rank = test_like_mpi = test_goes_on_with_fewer = test_own_reason = None
 
-
-class Launchers(Tcp):
-    test_like_one_rank = test_like_mpi = test_goes_on_with_fewer = test_own_reason = None
-
+class Launchers(TcpPrograms):
     def test_torchrun(self):
         """A rank is killed; torchrun starts both again, which continue. Its agent uses MASTER_PORT itself, or with --standalone it does not."""
         # Debian 12's PyTorch needs the redirections with Python 3.11; all versions know these spellings

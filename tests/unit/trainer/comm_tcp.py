@@ -92,8 +92,9 @@ class Ranks(unittest.TestCase):
             self.expect(rank, LOST, "ranks 1 and 3 of 4 did not come to rank 0 on ", f"port {self.port}, within 1 seconds (LOADERD_RANKS_TIMEOUT)")
 
     def test_no_rank_0(self):
-        self.expect(self.start(1, 2, LOADERD_RANKS_TIMEOUT="1"), LOST, f"rank 1 of 2 did not find rank 0 at 127.0.0.1, ports {self.port} to ")
-        self.expect(self.start(1, 2, LOADERD_RANKS_TIMEOUT="1", MASTER_ADDR="no-such-host.invalid"), LOST, "MASTER_ADDR=no-such-host.invalid: ")
+        ranks = [self.start(1, 2, LOADERD_RANKS_TIMEOUT="1", MASTER_ADDR=address) for address in ("127.0.0.1", "no-such-host.invalid")]
+        self.expect(ranks[0], LOST, f"rank 1 of 2 did not find rank 0 at 127.0.0.1, ports {self.port} to ")
+        self.expect(ranks[1], LOST, "MASTER_ADDR=no-such-host.invalid: ")
 
     def test_disagreements(self):
         first = self.start(0)
@@ -106,7 +107,7 @@ class Ranks(unittest.TestCase):
             self.expect(rank, NO_MORE, "two processes are rank 1: process ", str(ranks[1].pid), str(ranks[2].pid))
 
     def test_other_key(self):
-        ranks = [self.start(0, 2, LOADERD_RANKS_TIMEOUT="3"), self.start(1, 2, LOADERD_RANKS_KEY=secrets.token_hex(), LOADERD_RANKS_TIMEOUT="1")]
+        ranks = [self.start(0, 2, LOADERD_RANKS_TIMEOUT="2"), self.start(1, 2, LOADERD_RANKS_KEY=secrets.token_hex(), LOADERD_RANKS_TIMEOUT="1")]
         self.expect(ranks[1], LOST, "a rank 0 with another key", "LOADERD_RANKS_KEY")
         self.expect(ranks[0], LOST, "rank 1 of 2 did not come")
 

@@ -31,7 +31,7 @@
 
 enum {
 	CONNECT_MS = 2000,   /* to connect to one port */
-	CHALLENGE_MS = 3000, /* for rank 0, or a stranger, to answer */
+	CHALLENGE_MS = 2000, /* for rank 0, or a stranger, to answer */
 	PAUSE_MS = 100,      /* between two rounds over the ports */
 	LATE_MS = 10000,     /* that the other ranks wait longer than rank 0, for its reason */
 	SEND_MS = 5000,
