@@ -58,11 +58,11 @@ class Ranks(unittest.TestCase):
             self.assertIn(word, said)
         return said
 
-    def rank0_port(self):
-        """Waits until rank 0 listens."""
+    def rank0_port(self, port):
+        """Waits until rank 0 listens, and returns a connection to it."""
         for _ in range(TIMEOUT * 100):
             try:
-                return socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT)
+                return socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
             except ConnectionRefusedError:
                 time.sleep(0.01)
         self.fail("rank 0 does not listen")
@@ -138,9 +138,11 @@ class Ranks(unittest.TestCase):
 
     def test_runs_apart(self):
         """Two runs with one MASTER_PORT and one key: each rank finds its own rank 0."""
-        first = {name: self.start(0, TORCHELASTIC_RUN_ID=name) for name in ("one", "other")}
+        first = {}
+        for i, name in enumerate(("one", "other")):
+            first[name] = self.start(0, TORCHELASTIC_RUN_ID=name)
+            self.rank0_port(self.port + i).close()
         for name in ("other", "one"):
-            self.rank0_port().close()
             self.sums([first[name], *(self.start(rank, TORCHELASTIC_RUN_ID=name) for rank in (1, 2))])
 
     def test_ipv6(self):
@@ -163,7 +165,7 @@ class Ranks(unittest.TestCase):
         """A flood of connections that send nothing, garbage, halves, and what an honest rank sends, before and while ranks come."""
         generator = random.Random(3)
         ranks = [self.start(0)]
-        held = [self.rank0_port()]
+        held = [self.rank0_port(self.port)]
         stop = threading.Event()
 
         def attack():
