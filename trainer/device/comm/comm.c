@@ -232,6 +232,12 @@ int comm_gather(struct comm *comm, const void *mine, size_t size, void *ret_all)
 	return 0;
 }
 
+void comm_set_lost(struct comm *comm)
+{
+	for (; comm && !comm->ended; comm = comm->parent)
+		comm->ended = COMM_LOST;
+}
+
 bool comm_await_end(struct comm *comm, unsigned seconds)
 {
 	return comm->ops && comm->ops->await_end(comm, seconds);

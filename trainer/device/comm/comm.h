@@ -121,6 +121,11 @@ int comm_broadcast(struct comm *comm, void *bytes, size_t size, unsigned root);
  * size below 2^31.
  */
 int comm_gather(struct comm *comm, const void *mine, size_t size, void *ret_all);
+/*
+ * For a backend that learns by itself that another rank went away. Also ends the communicators from
+ * which this one was split. No effect if comm.h knows.
+ */
+void comm_set_lost(struct comm *comm);
 /* Waits for another rank to end the run. False if the time is over. */
 bool comm_await_end(struct comm *comm, unsigned seconds);
 /*

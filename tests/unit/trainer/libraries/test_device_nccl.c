@@ -17,7 +17,8 @@ const char *gpu_error(void)
 	return "";
 }
 
-static struct comm alone = {.world = 1, .local_world = 1};
+static struct comm all = {.world = 1, .local_world = 1};
+static struct comm alone = {.world = 1, .local_world = 1, .parent = &all};
 
 TEST(old)
 {
@@ -74,6 +75,7 @@ TEST(sums)
 	assert_non_null(strstr(collective_error(collective), "rank 0 of 1"));
 	assert_non_null(strstr(collective_error(collective), "remote process exited"));
 	assert_int_equal(alone.ended, COMM_LOST);
+	assert_int_equal(all.ended, COMM_LOST);
 	alone.ended = COMM_RUNNING;
 	collective_free(collective);
 }

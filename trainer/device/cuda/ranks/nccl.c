@@ -142,9 +142,8 @@ static int nccl_check(struct collective *collective, int status, const char *cal
 		return 0;
 	const char *more = nccl->ncclGetLastError(collective->ranks);
 	collective->failed = true;
-	/* a rank went away; if comm.h knows how, that counts */
-	if (status == NCCL_REMOTE_ERROR && !collective->comm->ended)
-		collective->comm->ended = COMM_LOST;
+	if (status == NCCL_REMOTE_ERROR)
+		comm_set_lost(collective->comm);
 	snprintf(collective->error, sizeof(collective->error),
 		 "rank %u of %u: %s: %s%s%s; NCCL_DEBUG=WARN tells more", collective->comm->rank,
 		 collective->comm->world, call, nccl->ncclGetErrorString(status),
