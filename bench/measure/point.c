@@ -164,6 +164,17 @@ static int run_await(struct run *run, enum client_state state, double timeout_s)
 	return 0;
 }
 
+/* Whether the dataset, or one of a mixture, is in a store. */
+static bool has_address(const struct point *point)
+{
+	if (!point->order)
+		return text_is_address(point->dataset);
+	for (uint32_t p = 0; p < point->order->part_count; p++)
+		if (text_is_address(point->order->parts[p]->dataset))
+			return true;
+	return false;
+}
+
 static int run_window(struct run *run)
 {
 	const struct settings *settings = run->settings;
@@ -179,13 +190,13 @@ static int run_window(struct run *run)
 	r = run_sample(run, &run->before);
 	if (r)
 		return r;
-	if (text_is_address(run->point->dataset))
+	if (has_address(run->point))
 		fetch_sample_take(&run->fetch_before);
 	sleep_until(run, stop);
 	r = run_sample(run, &run->after);
 	if (r)
 		return r;
-	if (text_is_address(run->point->dataset))
+	if (has_address(run->point))
 		fetch_sample_take(&run->fetch_after);
 	r = run_await(run, CLIENT_DONE, settings->window_s + START_TIMEOUT_S);
 	if (r)

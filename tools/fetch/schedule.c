@@ -540,10 +540,15 @@ static void measure(struct fetcher *fetcher)
 	set_connections(fetcher, (double)bytes / (double)requests);
 }
 
-/* Bytes that may be under way: what the store delivers in two round trips. */
+/*
+ * Bytes that may be under way: what the store delivers while three requests wait for their first
+ * byte, one after the other. The shortest wait counts (Cardwell et al. 2016, "BBR"): with that of
+ * requests which wait for each other, more requests would make for more of them, and what is needed
+ * first would come ever later.
+ */
 static uint64_t under_way_target(const struct fetcher *fetcher)
 {
-	double target = 2 * fetcher->peak * store_counters(fetcher->store).latency_ms / 1000;
+	double target = 3 * fetcher->peak * store_counters(fetcher->store).least_ms / 1000;
 
 	return target > (double)UNDER_WAY_MIN ? (uint64_t)target : UNDER_WAY_MIN;
 }

@@ -12,6 +12,7 @@ enum {
 	DELAY_MAX_MS = 5000,
 	RETRY_AFTER_MAX_S = 60,
 	POLL_MS = 100, /* how often options.stopped is asked */
+	LEAST_PERIOD_MS = 10000,
 	HEDGE_MS = 10, /* between two looks for late requests */
 };
 
@@ -556,6 +557,23 @@ static enum outcome judge(struct attempt *attempt, CURLcode code, struct packimg
 	return OUTCOME_RETRY;
 }
 
+/* Keeps the shortest latency of this period and of the one before. */
+static void measure_least(struct store *store, double ms)
+{
+	const int64_t now_ms = clock_ms();
+	double *least_ms = store->least_ms;
+
+	if (now_ms - store->least_since_ms > LEAST_PERIOD_MS) {
+		least_ms[1] = least_ms[0];
+		least_ms[0] = 0;
+		store->least_since_ms = now_ms;
+	}
+	if (least_ms[0] == 0 || ms < least_ms[0])
+		least_ms[0] = ms;
+	store->counters.least_ms =
+		least_ms[1] > 0 && least_ms[1] < least_ms[0] ? least_ms[1] : least_ms[0];
+}
+
 /* Smooths the time to the first byte as TCP does round trips (RFC 6298: gain of an eighth). */
 static void measure_latency(const struct attempt *attempt)
 {
@@ -568,6 +586,7 @@ static void measure_latency(const struct attempt *attempt)
 		return;
 	double ms = (double)(first_us - sent_us) / 1000;
 	*smoothed += *smoothed > 0 ? (ms - *smoothed) / 8 : ms;
+	measure_least(attempt->transfer->store, ms);
 }
 
 /* Whether a failed attempt leaves another one behind, which goes on alone. */

@@ -60,6 +60,11 @@ struct store_counters {
 	uint64_t hedges;   /* requests for ranges that another one was late with */
 	uint64_t bytes;    /* of bodies received */
 	double latency_ms; /* from a request to the first byte of its reply, smoothed; 0: unknown */
+	/*
+	 * the shortest of the last 10 to 20 seconds: without the time that requests wait for each
+	 * other; 0: unknown
+	 */
+	double least_ms;
 };
 
 /* One version of an object. The caller allocates it. */

@@ -55,6 +55,9 @@ struct store {
 	struct hedging hedging;
 	int64_t hedged_ms; /* when late requests were looked for */
 	struct store_counters counters;
+	/* shortest latencies since least_since_ms, and in the period before; 0: none */
+	double least_ms[2];
+	int64_t least_since_ms;
 	uint64_t ended; /* transfers since store_open() */
 };
 
