@@ -96,8 +96,9 @@ class Blocks(NamedTuple):
     blocks: int
 
 
-def blocks_of(order: str, block_samples: int, group_blocks: int, suggested: Callable[[], Tuple[int, int]]) -> Blocks:
-    """Returns the blocks of an order. suggested(): returns those for the dataset, which is asked for only if one of both is not given."""
+def blocks_of(order: str, block_samples: int, group_blocks: int, parts: int, suggested: Callable[[], Tuple[int, int]]) -> Blocks:
+    """Returns the blocks of an order. suggested(): returns those for the first part, which is asked for only if one of both is not given; a
+    group of each of the parts is read at a time, so that they share what it suggests."""
     given = Blocks(number("block_samples", block_samples, 32), number("group_blocks", group_blocks, 32))
     if not choice("order", order, _ORDERS):
         if any(given):
@@ -107,7 +108,7 @@ def blocks_of(order: str, block_samples: int, group_blocks: int, suggested: Call
         return given
     samples, blocks = suggested()
     chosen = given.samples or max(1, samples)
-    return Blocks(chosen, given.blocks or max(1, samples * blocks // chosen))
+    return Blocks(chosen, given.blocks or max(1, samples * blocks // (chosen * parts)))
 
 
 def _number_of(kind: str, value: Any, name: str) -> bytes:

@@ -101,8 +101,8 @@ class Feed:
                  each batch. 0 means no limit
     order        "samples": each epoch permutes all samples. "blocks", with shuffle: it permutes blocks of block_samples neighbouring samples, and
                  then the samples of each group_blocks successive blocks among themselves, so that large pieces of the files are read at a
-                 time. By default, 0, blocks have about 1 MiB and groups about 256 MiB, at most 16,384 samples, by the first part's files; a
-                 state_dict() keeps the numbers
+                 time. By default, 0, blocks have about 1 MiB and groups about 256 MiB, at most 16,384 samples, by the first part's files and
+                 divided by the number of parts; a state_dict() keeps the numbers
     batch_tokens each batch of this rank has as many samples as have this many tokens together, at most batch_size: the patches that
                  "patch_resize" in the pipeline makes of an image, and what tokens_field says. Each sample comes once per epoch. 0 means
                  batch_size samples
@@ -241,7 +241,7 @@ class Feed:
         self._order: Optional[Order] = None
         self._buckets = parse_buckets(buckets, batch_size, batch_pixels)
         self._given_blocks = block_samples, group_blocks
-        blocks = blocks_of(order, *self._given_blocks, lambda: facts_of(parts[0].dataset, socket=address).blocks)
+        blocks = blocks_of(order, *self._given_blocks, len(parts), lambda: facts_of(parts[0].dataset, socket=address).blocks)
         packs = number("batch_tokens", batch_tokens, 32), text("tokens_field", tokens_field), batch_size
         if packs[1] and not packs[0]:
             raise BadOption("tokens_field: is for feeds with batch_tokens, and there are none: give these, or omit it", 22)

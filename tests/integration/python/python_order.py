@@ -206,6 +206,8 @@ class Orders(unittest.TestCase):
         self.assertEqual(loaderd.dataset(self.paths["c"], daemon="private").blocks, blocks)
         feed = self.feed(self.paths["c"], order="blocks")
         self.assertEqual(feed.state_dict()["order"]["blocks"], list(blocks))
+        mixed = self.feed([self.part("c"), self.part("a")], order="blocks", block_samples=blocks[0] // 8)
+        self.assertEqual(mixed.state_dict()["order"]["blocks"], [blocks[0] // 8, blocks[0] * blocks[1] // (blocks[0] // 8 * 2)])
         given = self.feed(self.paths["c"], order="blocks", block_samples=2 * blocks[0])
         self.assertEqual(given.state_dict()["order"]["blocks"], [2 * blocks[0], blocks[0] * blocks[1] // (2 * blocks[0])])
 

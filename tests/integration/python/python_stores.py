@@ -123,7 +123,7 @@ class Stores(StoreCase):
             self.open("s3://data/none-00000-of-99999.pimg")
         for pid in self.fetchers():
             peak = re.search(r"VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text())
-            self.assertLess(int(peak[1]), 64 << 10)
+            self.assertLess(int(peak[1]), 256 << 10)
 
     def mixture(self, where="", **options):
         """Opens a mixture of the dataset in the store, a local one and another one in the store; and the same of local files."""
