@@ -7,6 +7,7 @@ import pathlib
 import resource
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import unittest
@@ -126,6 +127,30 @@ class Sandbox(Case):
             self.assertEqual(self.hash_of(self.open(ADDRESS), self.in_the_middle(lambda: write("new"))), self.expected)
         self.assertEqual(token, ["old", "new"])
         self.assertEqual(self.store.requests[-1][2]["x-amz-security-token"], "new")
+
+    def test_certificates_and_names_are_still_read(self):
+        """Both are read when a connection begins, long after the start; certificates that are replaced, too."""
+        if not shutil.which("openssl"):
+            self.skipTest("openssl is not installed")
+
+        def certify():
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=localhost", "-addext",
+                            "subjectAltName=DNS:localhost", "-keyout", self.dir / "key", "-out", self.dir / "new"], check=True, capture_output=True)
+            (self.dir / "new").rename(self.dir / "ca.pem")
+            context.load_cert_chain(self.dir / "ca.pem", self.dir / "key")
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certify()
+        self.store.server.socket = context.wrap_socket(self.store.server.socket, server_side=True)
+        variables = {"AWS_ENDPOINT_URL_S3": self.store.url.replace("http://127.0.0.1", "https://localhost"), "AWS_CA_BUNDLE": str(self.dir / "ca.pem"),
+                     "no_proxy": "localhost", "LOADERD_CACHE_SIZE": SMALL_CACHE}
+
+        def replace():
+            certify()
+            self.store.server.hang_up()
+
+        with mock.patch.dict(os.environ, variables):
+            self.assertEqual(self.hash_of(self.open(ADDRESS), self.in_the_middle(replace)), self.expected)
 
     def test_a_crash_leaves_no_core(self):
         def crash():
