@@ -130,6 +130,35 @@ static struct remote_dataset *find_largest(const struct fetcher *fetcher)
 	return largest;
 }
 
+/* Marks the samples that feeds wait for now; the caller frees the array. NULL if memory is out. */
+static bool *mark_needed(const struct fetcher *fetcher, const struct remote_dataset *dataset)
+{
+	bool *needed = calloc(dataset->samples, sizeof(*needed));
+
+	for (const struct fetch_feed *feed = fetcher->feeds; needed && feed; feed = feed->next)
+		for (uint64_t unit = feed->done; feed->dataset == dataset && unit < feed->cursor &&
+						 unit < feed_needed(feed, FEED_BATCHES);
+		     unit++) {
+			uint64_t sample = feed->window[unit % FILLING_AHEAD];
+
+			if (sample)
+				needed[sample - 1] = true;
+		}
+	return needed;
+}
+
+/* Takes samples away that no feed waits for now, until the dataset has what it may keep. */
+static bool give_back(const struct fetcher *fetcher, struct remote_dataset *dataset)
+{
+	bool *needed = mark_needed(fetcher, dataset);
+
+	for (uint64_t i = 0; needed && i < dataset->samples && is_over_full(dataset); i++)
+		if (dataset->states[i] == SAMPLE_PRESENT && !needed[i])
+			dataset_evict(dataset, i);
+	free(needed);
+	return needed != NULL;
+}
+
 void schedule_share_room(struct fetcher *fetcher, struct remote_dataset *dataset)
 {
 	uint64_t disk = dataset_disk_bytes(dataset), promised = 0;
@@ -146,6 +175,7 @@ void schedule_share_room(struct fetcher *fetcher, struct remote_dataset *dataset
 	if (largest && largest->room / 2 > left) {
 		left += largest->room / 2;
 		set_room(fetcher, largest, largest->room / 2);
+		give_back(fetcher, largest);
 	}
 	if (left >= missing)
 		dataset->room = dataset->bytes;
@@ -273,23 +303,6 @@ static int span_take(void *context, const void *bytes, size_t size)
 	return 0;
 }
 
-/* Marks the samples that feeds wait for now; the caller frees the array. NULL if memory is out. */
-static bool *mark_needed(const struct fetcher *fetcher, const struct remote_dataset *dataset)
-{
-	bool *needed = calloc(dataset->samples, sizeof(*needed));
-
-	for (const struct fetch_feed *feed = fetcher->feeds; needed && feed; feed = feed->next)
-		for (uint64_t unit = feed->done; feed->dataset == dataset && unit < feed->cursor &&
-						 unit < feed_needed(feed, FEED_BATCHES);
-		     unit++) {
-			uint64_t sample = feed->window[unit % FILLING_AHEAD];
-
-			if (sample)
-				needed[sample - 1] = true;
-		}
-	return needed;
-}
-
 /*
  * The disk is full, whatever the limit says: what the dataset has is all that it gets. Gives back
  * samples until some more can pass through. False if none can.
@@ -304,12 +317,7 @@ static bool clear_space(struct fetcher *fetcher, struct remote_dataset *dataset)
 	if (fetcher->passing > most / 4)
 		fetcher->passing = most / 4;
 	set_room(fetcher, dataset, most < dataset->room ? most : dataset->room);
-	bool *needed = mark_needed(fetcher, dataset);
-	for (uint64_t i = 0; needed && i < dataset->samples && is_over_full(dataset); i++)
-		if (dataset->states[i] == SAMPLE_PRESENT && !needed[i])
-			dataset_evict(dataset, i);
-	free(needed);
-	return needed != NULL;
+	return give_back(fetcher, dataset);
 }
 
 /* The samples of a span whose bytes could not be written are fetched again when they are wanted. */

@@ -22,6 +22,12 @@ FETCH = os.environ["LOADERD_FETCH"]
 MOUNTS = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
 
 
+def status():
+    """What the fetcher of this process's environment does."""
+    done = subprocess.run([os.environ["LOADERCTL"], "--json", "remote"], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
 class Case(StoreCase):
     def on_disk(self):
         found = 0
@@ -64,6 +70,20 @@ class Caches(Case):
         self.assertLess(max(most), (2 << 20) + (1 << 19), "two batches may be there beyond the limit")
         self.assertGreater(max(most), 3 << 19)
 
+    def test_two_datasets_share_the_limit(self):
+        """The first one, which has filled the cache, gives back half of its room when the second one is opened, not as its feed goes on."""
+
+        def cached():
+            return [row["cached"] for row in status()["datasets"] if row["url"] == ADDRESS][0]
+
+        self.store.put("data", "other.pimg", self.path.read_bytes())
+        with mock.patch.dict(os.environ, {"LOADERD_CACHE_SIZE": SMALL_CACHE}), self.open(ADDRESS) as first:
+            one = [batch.images.sum() for batch in first]
+            before = cached()
+            with self.open("s3://data/other.pimg") as second:
+                self.assertLess(cached(), 0.7 * before)
+                self.assertEqual([batch.images.sum() for batch in second], one)
+
     def test_holes_in_files_of_the_cache(self):
         def punch():
             for path in self.cache.rglob("*.pimg"):
@@ -91,19 +111,14 @@ class Caches(Case):
 
 
 class Sandbox(Case):
-    @staticmethod
-    def status():
-        done = subprocess.run([os.environ["LOADERCTL"], "--json", "remote"], capture_output=True, text=True, check=True)
-        return json.loads(done.stdout)
-
     def test_it_is_shown(self):
         self.open(ADDRESS).close()
-        self.assertRegex(self.status()["sandbox"], "^seccomp(, Landlock [0-9]+$|; no Landlock)")
+        self.assertRegex(status()["sandbox"], "^seccomp(, Landlock [0-9]+$|; no Landlock)")
 
     def test_the_cache_is_removed_between_two_feeds(self):
         self.open(ADDRESS).close()
         before = self.fetchers()
-        while self.status()["datasets"]:  # it still writes to the cache
+        while status()["datasets"]:  # it still writes to the cache
             pass
         shutil.rmtree(self.cache)
         self.assertEqual(self.hash_of(self.open(ADDRESS)), self.expected)
