@@ -46,7 +46,8 @@ def more(keys, side, world):
 def ranks(setup, part, limit):
     setup.shapes(limit)
     steps, (_, side, batch) = setup.size("losses_steps"), setup.size("losses")[0]
-    precisions = list(dict.fromkeys([setup.precisions()[0], "fp32"]))
+    several = len(worlds(setup)) > 1
+    precisions = list(dict.fromkeys([setup.precisions()[0], "fp32"])) if several else setup.precisions()[:1]
     for number, (name, net, keys) in enumerate(TRAININGS):
         for precision in precisions:
             settings = [f"train.device={setup.device}", f"train.precision={precision}", "train.deterministic=yes", "train.threads=1"]
@@ -60,5 +61,5 @@ def ranks(setup, part, limit):
                 title = f"{name}, {net}, {precision}, {world} rank{'s' * (world > 1)}"
                 if is_result(part, title, found):
                     part.test(title, *judge(world, one, found, steps, precision))
-    if worlds(setup) == [1]:
+    if not several:
         part.note("one GPU: runs of several ranks were not tested")
