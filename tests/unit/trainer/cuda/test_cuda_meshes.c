@@ -316,6 +316,30 @@ TEST(parts)
 	assert_true(fabs((seconds[0] - whole) / (seconds[1] - whole) - 3) < 1e-6);
 }
 
+/* Networks too large for tests that allocate them, as timm counts their parameters. */
+TEST(large)
+{
+	static const struct {
+		const char *settings;
+		uint64_t parameters;
+	} nets[] = {
+		{"model.name=vit_large_patch16", 304326632},
+		/* vit_giant_patch14, with other heads */
+		{"model.name=vit_1b_patch14", 1012611432},
+	};
+
+	for (int i = 0; i < 2; i++) {
+		struct plan_fixture f;
+		uint64_t parameters = 0;
+
+		plan_fixture_init(&f, nets[i].settings, 1000, DEVICE_FUSION_B, CUDA_BF16);
+		for (size_t j = 0; j < f.params->count; j++)
+			parameters += f.params->items[j]->elements;
+		assert_int_equal(parameters, nets[i].parameters);
+		plan_fixture_deinit(&f);
+	}
+}
+
 /* Without division, the formula gives the store's memory. */
 TEST(store)
 {
