@@ -378,6 +378,8 @@ static int apply_options(struct recipe *recipe, const struct arguments *argument
 		{"train.teacher", overfits ? "" : NULL},
 		{"train.teacher_recipe", overfits ? "" : NULL},
 		{"train.accumulate", arguments->run.find_batch_size ? "auto" : NULL},
+		/* these read gradients of this rank alone */
+		{"train.shard", checks || arguments->run.find_batch_size ? "none" : NULL},
 		/* compute in fp32, since lower precision hides small derivatives */
 		{"train.precision", checks ? "fp32" : NULL},
 		{"train.tf32", checks ? "no" : NULL},

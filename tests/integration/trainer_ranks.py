@@ -235,8 +235,8 @@ class Ranks(Programs):
         self.assertLess(max(abs(a / b - 1) for a, b in zip(*runs, strict=True)), 1e-5)
 
     def test_resumes_with_another_number(self):
-        """4 ranks, killed; then 1, stopped; then 3."""
-        process = self.start(4, "moved", "checkpoint.every_steps=5", patience=0)
+        """4 ranks with shards, killed; then 1, stopped; then 3 with other shards."""
+        process = self.start(4, "moved", "checkpoint.every_steps=5", "train.shard=optimizer", patience=0)
         self.wait_for_step("moved", process, 7)
         send(process, signal.SIGKILL, 4)
         self.assertLess(len(self.steps("moved")), STEPS)
@@ -244,8 +244,23 @@ class Ranks(Programs):
         self.wait_for_step("moved", process, 8)
         send(process, signal.SIGTERM, 1)
         self.assertLess(len(self.steps("moved")), STEPS)
-        self.expect(self.run_ranks(3, "moved", "--resume"), 0, "resumed at step")
+        self.expect(self.run_ranks(3, "moved", "--resume", "train.shard=gradients"), 0, "resumed at step")
         self.check_like_one("moved")
+
+    def test_sharded(self):
+        """Losses like one rank's, and the same bits after a resume on as many ranks."""
+        settings = ("train.shard=gradients", "train.accumulate=2", "optim.name=lamb", "train.lookahead=3", "optim.clip_norm=1")
+        self.expect(self.run_ranks(1, "whole", "train.accumulate=2", *settings[2:], "model.bn_sync=no", "model.ghost_batch=3"), 0)
+        self.expect(self.run_ranks(2, "sharded", *settings, "model.bn_sync=no"), 0, "train.shard: each of 2 ranks keeps")
+        apart = [abs(a["loss"] / b["loss"] - 1) for a, b in zip(self.steps("sharded"), self.steps("whole"), strict=True)]
+        self.assertLess(max(apart), 1e-4)
+        process = self.start(2, "halted", *settings, "model.bn_sync=no")
+        self.wait_for_step("halted", process, 5)
+        self.expect((send(process, signal.SIGTERM, 2), process.returncode), 3, "--resume to continue")
+        self.assertLess(len(self.steps("halted")), STEPS)
+        self.expect(self.run_ranks(2, "halted", "--resume", *settings, "model.bn_sync=no"), 0, "resumed at step")
+        self.check_same("sharded", "halted")
+        self.expect(self.run_ranks(2, "matrices", "train.shard=optimizer", "optim.name=muon"), 1, "whole matrices, of which each rank would have a part")
 
     def test_norms_of_their_own(self):
         """Without bn_sync, losses differ from those of one rank and evaluation uses rank 0's statistics. Results

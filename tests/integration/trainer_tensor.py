@@ -88,6 +88,19 @@ class Variants(trainer_ranks.Programs):
                 self.expect(self.run_ranks(ranks, f"mesh{ranks}", f"train.tensor={tensor}"), 0)
                 self.check_like_one(f"mesh{ranks}")
 
+    def test_with_shards(self):
+        """Ranks with the same part of the network divide its optimizer state. A stopped run goes on without shards."""
+        both = (TWO, "train.shard=gradients", "checkpoint.every_steps=20")
+        self.expect(self.run_ranks(4, "both", *both), 0)
+        self.check_like_one("both")
+        folder = f"{self.folder}/later"
+        os.mkdir(folder)
+        shutil.copy(f"{self.folder}/both/checkpoint-00000040.safetensors", folder)
+        shutil.copy(f"{self.folder}/both/log.jsonl", folder)
+        shutil.copy(f"{self.folder}/both/samples.jsonl", folder)
+        self.expect(self.run_ranks(2, "later", "--resume", TWO), 0, "resumed at step 40")
+        self.check_like_one("later")
+
     def test_on_gpus(self):
         """The emulation takes its time: four ranks make a few steps only."""
         gpus = {"trainer": os.environ["TRAINER_EMULATED"]}

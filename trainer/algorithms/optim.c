@@ -21,6 +21,7 @@ void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_s
 		.swa = recipe->train.swa > 0,
 		.centralize = recipe->optim.centralize,
 		.clip_value = (float)recipe->optim.clip_value,
+		.shard = (enum device_shard)recipe->train.shard,
 	};
 }
 

@@ -13,6 +13,10 @@
 #include "trainer/device/comm/comm.h"
 #include "trainer/device/device.h"
 
+struct device_range {
+	size_t first, count;
+};
+
 struct device_ops {
 	void (*close)(struct device *device);
 	int (*synchronize)(struct device *device);
@@ -22,8 +26,15 @@ struct device_ops {
 	void (*unregister_host)(struct device *device, const void *memory);
 	int (*params_allocate)(struct device_params *params);
 	void (*params_release)(struct device_params *params);
-	int (*param_write)(struct device_param *param, enum device_slot slot, const float *values);
-	int (*param_read)(struct device_param *param, enum device_slot slot, float *ret_values);
+	/*
+	 * the part of the parameter that this rank has in the slot: values + part->first is the
+	 * part's first element
+	 */
+	int (*param_write)(struct device_param *param, enum device_slot slot,
+			   const struct device_range *part, const float *values);
+	int (*param_read)(struct device_param *param, enum device_slot slot,
+			  const struct device_range *part, float *ret_values);
+	int (*params_exchange)(struct device_params *params, enum device_slot slot);
 	void (*drop_gradients)(struct device_params *params);
 	int (*get_state)(struct device_params *params, struct device_params_state *ret_state);
 	int (*set_state)(struct device_params *params, const struct device_params_state *state);
@@ -60,7 +71,8 @@ struct device {
 	const struct device_ops *ops;
 	struct device_options options;
 	struct device_info info;
-	device_watch *watch; /* or NULL */
+	size_t bucket_elements; /* limit on the length of buckets (buckets.h) */
+	device_watch *watch;    /* or NULL */
 	void *watch_of;
 	char error[DEVICE_ERROR_MAX];
 };
@@ -76,6 +88,18 @@ struct device_param {
 	size_t rest_offset; /* in elements, in slots that matrices lack (device_param_offset()) */
 };
 
+#define DEVICE_SHARD_BUCKETS_MAX 49 /* all but one of a graph's buckets (buckets.h) */
+
+/* How a store is divided among ranks (shards.h), in elements. */
+struct device_shards {
+	unsigned rank, world; /* world 1 if the store is not sharded */
+	struct device_range buckets[DEVICE_SHARD_BUCKETS_MAX]; /* in a slot that is not divided */
+	uint32_t count;
+	size_t divided;  /* all buckets; where the whole parameters begin */
+	size_t summed;   /* where the buffers begin, which have no gradient */
+	size_t elements; /* of a slot that is not divided */
+};
+
 struct device_params {
 	struct device *device;
 	struct device_param **items; /* [count] */
@@ -86,9 +110,13 @@ struct device_params {
 	bool has_optimizer;
 	struct device_optimizer_spec optimizer;
 	bool perturbed; /* a step perturbed the values; the next update restores them */
+	struct device_shards shards;
+	uint64_t copies_bytes; /* of a backend's copies of values, besides the slots */
 	void *backend;
 };
 
+/* Elements that a parameter takes in a slot: each starts on a new cache line. */
+size_t device_param_room(const struct device_param *param);
 /* Elements per output of a weight; 0 if the parameter is not a weight. */
 uint32_t device_param_row(const struct device_param *param);
 /*
@@ -105,7 +133,7 @@ bool device_params_have(const struct device_params *params, enum device_slot slo
 bool device_param_takes(const struct device_param *param, enum device_slot slot);
 /* Offset in elements of the parameter in a slot in which it occupies memory. */
 size_t device_param_offset(const struct device_param *param, enum device_slot slot);
-/* Number of elements of a slot, which the store must have. */
+/* Number of elements that this rank has of a slot, which the store must have. */
 size_t device_params_elements(const struct device_params *params, enum device_slot slot);
 
 /* True if this rank has only a part of the tensor. */

@@ -22,6 +22,7 @@ struct bucket {
 	 * complete after this node's backward step; node_count if the graph does not use the range
 	 */
 	uint32_t node;
+	bool scatters; /* of a sharded store's divided weights: each rank ends with its part */
 };
 
 struct buckets {
@@ -31,6 +32,12 @@ struct buckets {
 
 /*
  * elements: limit on a bucket's length; exceeded by a single longer parameter, and if there would
- * otherwise be more than BUCKETS_MAX.
+ * otherwise be more than BUCKETS_MAX. A sharded store has its own buckets (shards.h), and one more
+ * for all that is not divided.
  */
 int buckets_plan(struct buckets *buckets, const struct device_graph *graph, size_t elements);
+/*
+ * The limit on a bucket's length that makes `most` buckets enough for `total` elements, or
+ * `elements` if that is more.
+ */
+size_t buckets_limit(size_t total, unsigned most, size_t elements);

@@ -404,6 +404,10 @@ int device_evaluate(struct device_graph *graph, enum device_slot weights, uint64
 	if (!device_params_have(graph->params, weights))
 		return device_fail(graph->device, -EINVAL, "the parameters have no %s",
 				   weights == DEVICE_EMA ? "EMA" : "SWA");
+	if (weights != DEVICE_VALUE && device_params_are_sharded(graph->params))
+		return device_fail(graph->device, -EINVAL,
+				   "an average of a sharded store is evaluated after "
+				   "device_params_exchange()");
 	return graph->device->ops->evaluate(graph, weights, ret_step);
 }
 

@@ -231,6 +231,17 @@ struct device_param_spec {
 	bool outer;
 };
 
+/*
+ * What of a store with several ranks each rank keeps and updates a part of (ZeRO: Rajbhandari et
+ * al. 2020, arXiv:1910.02054). Results are equal up to rounding. Only weights are divided; vectors,
+ * embeddings and running statistics stay whole.
+ */
+enum device_shard {
+	DEVICE_SHARD_NONE = 0,
+	DEVICE_SHARD_OPTIMIZER = 1, /* optimizer state, averages */
+	DEVICE_SHARD_GRADIENTS = 2, /* and gradients: micro-batches are summed over ranks, too */
+};
+
 struct device_optimizer_spec {
 	enum device_optimizer_kind kind;
 #define OPTION(name, ...) bool name;
@@ -255,6 +266,9 @@ struct device_optimizer_spec {
 	bool centralize;
 	/* limit on the magnitude of scaled gradient elements, after clip_norm; 0 for no clipping */
 	float clip_value;
+	/* with several ranks; not with by_matrix optimizers and centralize, which need whole rows
+	 */
+	enum device_shard shard;
 };
 
 /*
@@ -363,22 +377,32 @@ bool device_slot_lasts(enum device_slot slot);
 bool device_param_has(const struct device_param *param, enum device_slot slot);
 /*
  * Copies a slot of the whole tensor from or to dense fp32 in host layout; waits for queued work.
- * Of a split parameter, writing stores this rank's part, and reading gathers the parts of all ranks
- * of the group, so all of them call it. -ENOENT if the parameter lacks the slot.
+ * -ENOENT if the parameter lacks the slot. If the slot is divided, by shards or over the group, all
+ * ranks have to read it in the same order, and each keeps its part of what it writes; but see
+ * device_params_lead().
  */
 int device_param_write(struct device_param *param, enum device_slot slot, const float *values);
 int device_param_read(struct device_param *param, enum device_slot slot, float *ret_values);
 /* True if the ranks have a part each of this slot of the parameter. */
 bool device_param_is_divided(const struct device_param *param, enum device_slot slot);
+bool device_params_are_sharded(const struct device_params *params);
+/* Bytes that this rank's store takes on the device. */
+uint64_t device_params_bytes(const struct device_params *params);
 /*
  * For reads and writes by rank 0 alone, as of checkpoints: rank 0 calls device_params_lead(), reads
  * and writes, and calls device_params_dismiss(); meanwhile the others call device_params_follow(),
- * which contributes their parts of divided slots and takes what rank 0 writes to these. No-ops
- * without divided parameters.
+ * which contributes their parts of divided slots and takes what rank 0 writes to these. No-ops if
+ * nothing is divided.
  */
 void device_params_lead(struct device_params *params);
 int device_params_dismiss(struct device_params *params);
 int device_params_follow(struct device_params *params);
+/*
+ * Exchanges the values with an average, so that an evaluation of the values is one of the average.
+ * Call it again to change them back. All ranks of a sharded store call it; device_evaluate() takes
+ * only the values of such a store.
+ */
+int device_params_exchange(struct device_params *params, enum device_slot slot);
 /*
  * Discards the gradients summed since the last update: after a failed step, or after micro-batches
  * run only for their statistics.

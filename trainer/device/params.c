@@ -1,5 +1,5 @@
 /* Parameter stores: the part common to all backends. */
-#include "trainer/device/backend.h"
+#include "trainer/device/shards.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -189,38 +189,69 @@ int device_param_scale_rate(struct device_param *param, float lr_factor)
 	return 0;
 }
 
-/* Each tensor starts on a new cache line. */
-static size_t param_room(const struct device_param *param)
+size_t device_param_room(const struct device_param *param)
 {
 	return (param->elements + 15) / 16 * 16;
 }
 
-int device_params_allocate(struct device_params *params,
+static int check_optimizer(const struct device_params *params,
 			   const struct device_optimizer_spec *optimizer)
+{
+	struct device *device = params->device;
+	bool by_matrix, shards = optimizer->shard && device_world(device) > 1;
+
+	if (optimizer->kind >= DEVICE_OPTIMIZER_COUNT)
+		return device_fail(device, -EINVAL, "optimizer %d is not known",
+				   (int)optimizer->kind);
+	by_matrix = DEVICE_OPTIMIZERS_BY_MATRIX >> optimizer->kind & 1;
+	if (by_matrix && !optimizer->ns_steps)
+		return device_fail(device, -EINVAL, "optimizer %s: ns_steps is 0",
+				   device_optimizers[optimizer->kind].name);
+	if (shards && (by_matrix || optimizer->centralize))
+		return device_fail(device, -ENOTSUP,
+				   "%s needs whole gradients, of which a sharded store has parts",
+				   by_matrix ? device_optimizers[optimizer->kind].name
+					     : "the centralization of gradients");
+	return 0;
+}
+
+/* Sets offsets in the order of declaration. */
+static void place(struct device_params *params)
 {
 	size_t offset = 0, rest = 0;
 
-	if (params->allocated)
-		return device_fail(params->device, -EBUSY, "the store is allocated already");
-	if (optimizer && optimizer->kind >= DEVICE_OPTIMIZER_COUNT)
-		return device_fail(params->device, -EINVAL, "optimizer %d is not known",
-				   (int)optimizer->kind);
-	if (optimizer && (DEVICE_OPTIMIZERS_BY_MATRIX >> optimizer->kind & 1) &&
-	    !optimizer->ns_steps)
-		return device_fail(params->device, -EINVAL, "optimizer %s: ns_steps is 0",
-				   device_optimizers[optimizer->kind].name);
-	params->has_optimizer = optimizer;
-	if (optimizer)
-		params->optimizer = *optimizer;
 	for (size_t i = 0; i < params->count; i++) {
 		struct device_param *param = params->items[i];
 
 		param->offset = offset;
 		param->rest_offset = rest;
-		offset += param_room(param);
-		rest += device_param_matrix(param) ? 0 : param_room(param);
+		offset += device_param_room(param);
+		rest += device_param_matrix(param) ? 0 : device_param_room(param);
 	}
-	int r = params->device->ops->params_allocate(params);
+}
+
+int device_params_allocate(struct device_params *params,
+			   const struct device_optimizer_spec *optimizer)
+{
+	struct device *device = params->device;
+
+	if (params->allocated)
+		return device_fail(device, -EBUSY, "the store is allocated already");
+	int r = optimizer ? check_optimizer(params, optimizer) : 0;
+	if (r < 0)
+		return r;
+	params->has_optimizer = optimizer;
+	if (optimizer)
+		params->optimizer = *optimizer;
+	params->shards.world = 1;
+	if (optimizer && optimizer->shard && device_world(device) > 1) {
+		params->shards.world = device->options.comm->world;
+		params->shards.rank = device->options.comm->rank;
+		shards_plan(params, device->bucket_elements);
+	} else {
+		place(params);
+	}
+	r = device->ops->params_allocate(params);
 	params->allocated = r == 0;
 	return r;
 }
@@ -332,11 +363,16 @@ size_t device_param_offset(const struct device_param *param, enum device_slot sl
 
 size_t device_params_elements(const struct device_params *params, enum device_slot slot)
 {
+	const struct device_shards *shards = &params->shards;
 	size_t elements = 0;
 
+	if (shards_divide_slot(params, slot))
+		return shards->elements - shards->divided + shards->divided / shards->world;
+	if (shards->world > 1)
+		return shards->elements;
 	for (size_t i = 0; i < params->count; i++)
 		if (device_param_takes(params->items[i], slot))
-			elements += param_room(params->items[i]);
+			elements += device_param_room(params->items[i]);
 	return elements;
 }
 
@@ -366,6 +402,60 @@ static int check_slot(const struct device_param *param, enum device_slot slot)
 	return device_param_has(param, slot) ? 0 : -ENOENT;
 }
 
+static int check_comm(const struct device_params *params, const struct comm *comm, int r)
+{
+	return r < 0 ? device_fail(params->device, r, "%s", comm_error(comm)) : 0;
+}
+
+/* ---- shards: ranges of what this rank has of a tensor ---- */
+
+static bool slot_is_sharded(const struct device_param *param, enum device_slot slot)
+{
+	return shards_divide(param) && shards_divide_slot(param->store, slot);
+}
+
+bool device_param_is_divided(const struct device_param *param, enum device_slot slot)
+{
+	return device_param_is_split(param) || slot_is_sharded(param, slot);
+}
+
+/* Writes this rank's range; values[param->elements]. */
+static int write_own(struct device_param *param, enum device_slot slot, const float *values)
+{
+	struct device_range range = {0, param->elements};
+
+	if (slot_is_sharded(param, slot))
+		range = shards_part(param, param->store->shards.rank);
+	return param->store->device->ops->param_write(param, slot, &range, values);
+}
+
+/* Collects the ranks' ranges on all ranks; ret_values[param->elements]. */
+static int read_own(struct device_param *param, enum device_slot slot, float *ret_values)
+{
+	struct device *device = param->store->device;
+	const struct device_shards *shards = &param->store->shards;
+	bool sharded = slot_is_sharded(param, slot);
+	struct device_range range = {0, param->elements};
+
+	if (sharded)
+		range = shards_part(param, shards->rank);
+	int r = device->ops->param_read(param, slot, &range, ret_values);
+	/* after a failure, too: the other ranks take part */
+	for (unsigned rank = 0; rank < shards->world && sharded; rank++) {
+		struct device_range theirs = shards_part(param, rank);
+		int sent = theirs.count
+				   ? comm_broadcast(device->options.comm, ret_values + theirs.first,
+						    theirs.count * sizeof(float), rank)
+				   : 0;
+
+		if (sent < 0)
+			return check_comm(param->store, device->options.comm, sent);
+	}
+	return r;
+}
+
+/* ---- parts of split tensors, over the group ---- */
+
 /*
  * Where a rank's part lies in the whole tensor: `blocks` of equal length, equally far apart. Each
  * range of the split dimension has one for each index of the dimensions before it.
@@ -386,37 +476,38 @@ static struct split_layout split_layout(const struct device_param *param)
 	return layout;
 }
 
+/* Writes this rank's part of the whole tensor. */
 static int write_part(struct device_param *param, enum device_slot slot, const float *values)
 {
+	if (!device_param_is_split(param))
+		return write_own(param, slot, values);
 	struct split_layout layout = split_layout(param);
 	float *part = malloc(param->elements * sizeof(float));
-
 	if (!part)
 		return -ENOMEM;
 	values += param->store->group->rank * layout.length;
 	for (size_t i = 0; i < layout.blocks; i++)
 		memcpy(part + i * layout.length, values + i * layout.apart,
 		       layout.length * sizeof(float));
-	int r = param->store->device->ops->param_write(param, slot, part);
+	int r = write_own(param, slot, part);
 	free(part);
 	return r;
 }
 
-/* Takes part in the gather even after a failure, since the other ranks wait for it. */
+/* Collects the whole tensor. Takes part even after a failure, since the other ranks wait for it. */
 static int read_parts(struct device_param *param, enum device_slot slot, float *ret_values)
 {
+	if (!device_param_is_split(param))
+		return read_own(param, slot, ret_values);
 	struct split_layout layout = split_layout(param);
 	struct comm *group = param->store->group;
 	size_t size = param->elements * sizeof(float), length = layout.length;
 	float *parts = calloc(group->world + 1, size);
-
 	if (!parts)
 		return -ENOMEM;
 	float *all = parts + param->elements;
-	int r = param->store->device->ops->param_read(param, slot, parts);
-	int gathered = comm_gather(group, parts, size, all);
-	if (gathered < 0)
-		device_fail(param->store->device, gathered, "%s", comm_error(group));
+	int r = read_own(param, slot, parts);
+	int gathered = check_comm(param->store, group, comm_gather(group, parts, size, all));
 	for (size_t i = 0; i < group->world * layout.blocks && gathered == 0; i++)
 		memcpy(ret_values + i % layout.blocks * layout.apart + i / layout.blocks * length,
 		       all + i * length, length * sizeof(float));
@@ -424,10 +515,7 @@ static int read_parts(struct device_param *param, enum device_slot slot, float *
 	return r < 0 ? r : gathered;
 }
 
-bool device_param_is_divided(const struct device_param *param, enum device_slot slot)
-{
-	return device_param_is_split(param);
-}
+/* ---- rank 0 alone, and the others that follow it ---- */
 
 /* What rank 0 sends to ranks in device_params_follow(). */
 struct shared_access {
@@ -441,17 +529,21 @@ static int share(const struct device_params *params, void *bytes, size_t size)
 {
 	struct comm *comm = params->device->options.comm, *group = params->group;
 
-	if (comm->rank == 0) {
-		int r = comm_broadcast(group, bytes, size, 0);
+	if (group && comm->rank == 0) {
+		int r = check_comm(params, group, comm_broadcast(group, bytes, size, 0));
 
 		if (r < 0)
-			return device_fail(params->device, r, "%s", comm_error(group));
+			return r;
 	}
-	int r = comm_broadcast(comm, bytes, size, 0);
-	return r < 0 ? device_fail(params->device, r, "%s", comm_error(comm)) : 0;
+	return check_comm(params, comm, comm_broadcast(comm, bytes, size, 0));
 }
 
-/* Takes rank 0's values, of the whole tensor, on all ranks. */
+static int share_access(const struct device_params *params, struct shared_access *access)
+{
+	return share(params, access, sizeof(*access));
+}
+
+/* Takes rank 0's values on all ranks, of the whole tensor. */
 static int write_shared(struct device_param *param, enum device_slot slot, float *values)
 {
 	int r = share(param->store, values, device_param_elements(param) * sizeof(float));
@@ -462,16 +554,11 @@ static int write_shared(struct device_param *param, enum device_slot slot, float
 int device_param_write(struct device_param *param, enum device_slot slot, const float *values)
 {
 	struct device_params *params = param->store;
-	struct shared_access access = {(uint32_t)param->index, slot, true};
 	int r = check_slot(param, slot);
 
-	if (r < 0)
-		return r;
-	if (!device_param_is_split(param))
-		return params->device->ops->param_write(param, slot, values);
-	if (!params->leads)
-		return write_part(param, slot, values);
-	r = share(params, &access, sizeof(access));
+	if (r < 0 || !params->leads || !device_param_is_divided(param, slot))
+		return r < 0 ? r : write_part(param, slot, values);
+	r = share_access(params, &(struct shared_access){(uint32_t)param->index, slot, true});
 	/* the root of a broadcast only reads */
 	return r < 0 ? r : write_shared(param, slot, (float *)values);
 }
@@ -479,31 +566,30 @@ int device_param_write(struct device_param *param, enum device_slot slot, const 
 int device_param_read(struct device_param *param, enum device_slot slot, float *ret_values)
 {
 	struct device_params *params = param->store;
-	struct shared_access access = {(uint32_t)param->index, slot, false};
 	int r = check_slot(param, slot);
 
-	if (r < 0)
-		return r;
-	if (!device_param_is_split(param))
-		return params->device->ops->param_read(param, slot, ret_values);
-	if (params->leads)
-		r = share(params, &access, sizeof(access));
+	if (r == 0 && params->leads && device_param_is_divided(param, slot))
+		r = share_access(params,
+				 &(struct shared_access){(uint32_t)param->index, slot, false});
 	return r < 0 ? r : read_parts(param, slot, ret_values);
+}
+
+static bool params_are_divided(const struct device_params *params)
+{
+	return params->group || params->shards.world > 1;
 }
 
 void device_params_lead(struct device_params *params)
 {
-	params->leads = params->group;
+	params->leads = params_are_divided(params);
 }
 
 int device_params_dismiss(struct device_params *params)
 {
-	struct shared_access access = {UINT32_MAX, 0, false};
-
 	if (!params->leads)
 		return 0;
 	params->leads = false;
-	return share(params, &access, sizeof(access));
+	return share_access(params, &(struct shared_access){UINT32_MAX, 0, false});
 }
 
 int device_params_follow(struct device_params *params)
@@ -511,13 +597,13 @@ int device_params_follow(struct device_params *params)
 	struct shared_access access = {0, 0, false};
 	int result = 0;
 
-	if (!params->group)
+	if (!params_are_divided(params))
 		return 0;
 	float *values = malloc(device_params_largest(params) * sizeof(float));
 	if (!values)
 		return -ENOMEM;
 	for (;;) {
-		int r = share(params, &access, sizeof(access));
+		int r = share_access(params, &access);
 
 		if (r < 0 || access.param >= params->count) {
 			free(values);
@@ -528,6 +614,30 @@ int device_params_follow(struct device_params *params)
 				  : read_parts(param, access.slot, values);
 		result = result < 0 ? result : r;
 	}
+}
+
+bool device_params_are_sharded(const struct device_params *params)
+{
+	return params->shards.world > 1;
+}
+
+int device_params_exchange(struct device_params *params, enum device_slot slot)
+{
+	if (!params->allocated || !device_params_have(params, slot))
+		return device_fail(params->device, -EINVAL,
+				   "the parameters have no slot %d to exchange values with",
+				   (int)slot);
+	return params->device->ops->params_exchange(params, slot);
+}
+
+uint64_t device_params_bytes(const struct device_params *params)
+{
+	uint64_t bytes = params->copies_bytes;
+
+	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++)
+		if (device_params_have(params, slot))
+			bytes += device_params_elements(params, slot) * sizeof(float);
+	return bytes;
 }
 
 void device_params_drop_gradients(struct device_params *params)

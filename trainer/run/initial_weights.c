@@ -124,10 +124,8 @@ static int open_begin_slow(struct run *run)
 	return 0;
 }
 
-/* Rank 0. */
-static int open_fill_all(void *of)
+static int open_fill(struct run *run)
 {
-	struct run *run = of;
 	if (!run->checkpoint) {
 		int r = open_initialize(run);
 		return r < 0 ? r : open_begin_slow(run);
@@ -142,7 +140,7 @@ static int open_fill_all(void *of)
 
 int open_fill_params(struct run *run)
 {
-	return ranks_lead(run->ctx.comm, run->network.params, open_fill_all, run, run->ctx.error);
+	return run_lead(run, open_fill);
 }
 
 int open_share_params(struct run *run)

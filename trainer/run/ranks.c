@@ -150,6 +150,7 @@ int ranks_share_metadata(struct comm *comm, struct weights_metadata *metadata, c
 static int ranks_share_param(struct comm *comm, struct device_param *param, enum device_slot slot,
 			     float *values, char *error)
 {
+	/* ranks have their parts of a divided slot already (run_lead()) */
 	if (!device_slot_lasts(slot) || !device_param_has(param, slot) ||
 	    device_param_is_divided(param, slot))
 		return 0;
@@ -187,23 +188,6 @@ int ranks_share_params(struct comm *comm, struct device_params *params, bool buf
 	return r;
 }
 
-int ranks_lead(struct comm *comm, struct device_params *params, int (*lead)(void *of), void *of,
-	       char *error)
-{
-	int r = 0, shared;
-	if (comm->rank) {
-		shared = device_params_follow(params);
-	} else {
-		device_params_lead(params);
-		r = lead(of);
-		shared = device_params_dismiss(params);
-	}
-	if (r < 0 || shared == 0)
-		return r;
-	return fail(error, shared, "cannot share the parameters among ranks: %s",
-		    strerror(-shared));
-}
-
 static int ranks_hash_params(const struct device_params *params, uint64_t *ret_hash, char *error)
 {
 	uint64_t hash = 1;
@@ -211,7 +195,10 @@ static int ranks_hash_params(const struct device_params *params, uint64_t *ret_h
 	int r = values ? 0 : fail(error, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < device_params_count(params) && r == 0; i++) {
 		struct device_param *param = device_params_at(params, i);
-		if (device_param_spec(param)->kind == DEVICE_BUFFER)
+		/* parts of a group's ranks are compared with those of other groups */
+		if (device_param_spec(param)->kind == DEVICE_BUFFER ||
+		    (device_param_is_divided(param, DEVICE_VALUE) &&
+		     device_params_group(params) == 1))
 			continue;
 		r = device_param_read(param, DEVICE_VALUE, values);
 		hash = hash_bytes(hash, values, device_param_elements(param) * sizeof(float));

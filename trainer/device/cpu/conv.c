@@ -21,7 +21,7 @@ static int conv_bind(struct cpu_exec *exec, struct cpu_node *node)
 	struct cpu_norm_act *norm_act = &node->norm_act;
 	bool infers = cpu_infers(exec, n), fuses = infers && node->direct && node->residual;
 	float *weight = cpu_param_slot(n->weight, DEVICE_VALUE),
-	      *weight_gradient = cpu_param_slot(n->weight, DEVICE_GRAD);
+	      *weight_gradient = cpu_param_gradient(n->weight);
 	float *bias = conv_bias(exec, node);
 	void *gradient = cpu_block(exec, node->weights_gradient_block);
 	int r = cpu_norm_act_bind(exec, node);

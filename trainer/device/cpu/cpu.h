@@ -17,7 +17,8 @@
 #include "trainer/device/cpu/loops.h"
 #include "trainer/device/cpu/onednn_compat.h"
 
-#define CPU_NO_BLOCK UINT32_MAX
+#define CPU_NO_BLOCK   UINT32_MAX
+#define CPU_NO_REQUEST UINT32_MAX
 
 struct cpu_device {
 	struct device base;
@@ -35,7 +36,9 @@ struct cpu_device {
 /* A task of an update: a range within one tensor. */
 struct cpu_update_chunk {
 	const struct device_param *param;
-	size_t offset, count; /* elements, in slots that all parameters have */
+	size_t first, count; /* elements of the parameter */
+	size_t offset;       /* in slots that are not divided and that all parameters have */
+	size_t part;         /* in divided slots (shards.h) */
 };
 
 struct cpu_params {
@@ -45,11 +48,16 @@ struct cpu_params {
 	uint64_t weights_version;
 	uint64_t buffers_version; /* incremented by every change of running statistics */
 	struct device_params_state state;
-	bool *fresh; /* [parameters] true if the next gradient overwrites */
-	struct cpu_update_chunk *chunks;
+	bool *fresh;                /* [parameters] true if the next gradient overwrites */
+	bool divided[DEVICE_SLOTS]; /* slots with this rank's parts of divided parameters */
+	bool sums;                  /* a divided DEVICE_GRAD has sums since the last update */
+	/* with a divided DEVICE_GRAD: [parameters] where the running graph writes them, or NULL */
+	float **gradients;
+	struct cpu_update_chunk *chunks; /* of what this rank updates */
 	uint32_t chunk_count;
-	double *partial;               /* [chunk_count] */
-	double (*norms)[UPDATE_NORMS]; /* [chunk_count], for by_tensor optimizers */
+	double *partial;                      /* [chunk_count] */
+	double (*norms)[UPDATE_NORMS];        /* [chunk_count], for by_tensor optimizers */
+	double (*tensor_norms)[UPDATE_NORMS]; /* [parameters], sums of norms */
 	/* by_matrix optimizers: parameter indices, most work first */
 	uint32_t *matrices;
 	uint32_t matrix_count;
@@ -64,13 +72,25 @@ int cpu_orthogonalize(struct cpu_device *device, struct device_params *params);
 
 int cpu_params_allocate(struct device_params *params);
 void cpu_params_release(struct device_params *params);
-int cpu_param_write(struct device_param *param, enum device_slot slot, const float *values);
-int cpu_param_read(struct device_param *param, enum device_slot slot, float *ret_values);
+int cpu_param_write(struct device_param *param, enum device_slot slot,
+		    const struct device_range *part, const float *values);
+int cpu_param_read(struct device_param *param, enum device_slot slot,
+		   const struct device_range *part, float *ret_values);
 void cpu_drop_gradients(struct device_params *params);
+/* Before backward: a graph writes whole gradients of what DEVICE_GRAD has parts of. */
+void cpu_begin_gradients(struct device_params *params);
 int cpu_get_state(struct device_params *params, struct device_params_state *ret_state);
 int cpu_set_state(struct device_params *params, const struct device_params_state *state);
-/* [elements of the parameter] */
+/* [elements of the parameter], in a slot that is not divided */
 float *cpu_param_slot(const struct device_param *param, enum device_slot slot);
+/*
+ * Where the running graph adds to the gradient: [elements of the parameter]. NULL if the graph has
+ * no gradients.
+ */
+float *cpu_param_gradient(const struct device_param *param);
+/* A chunk in a slot; NULL if the store lacks the slot. */
+float *cpu_chunk_slot(const struct cpu_params *cpu, const struct cpu_update_chunk *chunk,
+		      enum device_slot slot);
 /* Adds values[elements] to the gradient, or overwrites it if it is the first since an update. */
 void cpu_param_add_gradient(struct device_param *param, const float *values);
 /* True if the next gradient must overwrite; clears the flag, so later ones add. */
@@ -88,6 +108,14 @@ void cpu_restore(struct cpu_device *device, struct device_params *params);
  */
 void cpu_average(struct cpu_device *device, struct device_params *params, enum device_slot slot,
 		 float share, bool returns);
+/*
+ * Sharded stores (shards.c), with -ECOMM and the device's error string set on failure.
+ * cpu_shards_gather() sends this rank's part of the values to all others and receives theirs;
+ * cpu_shards_sum() sums over ranks, as of tensors of which ranks have parts. No-ops otherwise.
+ */
+int cpu_shards_gather(struct device_params *params);
+int cpu_shards_sum(struct device_params *params, double *values, size_t count);
+int cpu_params_exchange(struct device_params *params, enum device_slot slot);
 /* Makes one update or perturbation; sets grad_norm, updated, skipped. */
 int cpu_update(struct cpu_device *device, struct device_params *params,
 	       const struct device_hyper *hyper, struct device_results *results);
@@ -207,10 +235,15 @@ struct cpu_node {
 /* Sums over ranks during a step (ranks.c). */
 struct cpu_ranks {
 	struct buckets buckets;
-	uint32_t started; /* buckets started in the current step */
-	unsigned requests[BUCKETS_MAX];
-	double samples[2]; /* labelled samples, and the loss divisor */
-	double results[3]; /* sum of losses, top1, top5 */
+	/* buckets started in the current step, and those of them that were waited for */
+	uint32_t started, done;
+	unsigned requests[BUCKETS_MAX]; /* CPU_NO_REQUEST for a bucket that is not summed yet */
+	/* with a divided DEVICE_GRAD: where backward writes a bucket's gradients; else NULL */
+	float *memory[BUCKETS_MAX];
+	uint32_t blocks[BUCKETS_MAX]; /* memory's, in the arena */
+	float **gradients;            /* [parameters] as in struct cpu_params, or NULL */
+	double samples[2];            /* labelled samples, and the loss divisor */
+	double results[3];            /* sum of losses, top1, top5 */
 	unsigned samples_request, results_request;
 };
 
@@ -233,6 +266,7 @@ struct cpu_exec {
 	void *targets;            /* filled by device_targets_fill(): starts with the labels [n] */
 	bool keeps_statistics;    /* the step in progress leaves running statistics unchanged */
 	bool warms_up;            /* the step in progress is a warm-up, without sums over ranks */
+	bool updates;             /* the step in progress ends in an update */
 	/* the forward pass in progress is a recomputation: norms keep their statistics */
 	bool recomputing;
 	uint32_t fed_count;        /* samples of the uploaded batch; 0 if none */
@@ -392,13 +426,21 @@ void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, floa
  * divisor; cpu_ranks_divisor() returns them.
  */
 int cpu_ranks_plan(struct cpu_exec *exec);
+/* After the arena is mapped. */
+int cpu_ranks_bind(struct cpu_exec *exec);
+void cpu_ranks_release(struct cpu_exec *exec);
 int cpu_ranks_begin(struct cpu_exec *exec);
 int cpu_ranks_divisor(struct cpu_exec *exec, double *ret_divisor, double *ret_samples);
 /* Sums statistics of synchronized norms. */
 int cpu_ranks_sum(struct cpu_exec *exec, double *values, size_t count);
 /* Starts to sum the loss and its counts. */
 int cpu_ranks_loss(struct cpu_exec *exec, double loss, uint32_t top1, uint32_t top5);
-/* After a node's backward: starts the sums of the buckets that it completes. */
+/* Before backward. */
+void cpu_ranks_begin_backward(struct cpu_exec *exec);
+/*
+ * After a node's backward: starts the sums of the buckets that it completes, before an update; with
+ * a divided DEVICE_GRAD those of weights after each backward.
+ */
 int cpu_ranks_passed(struct cpu_exec *exec, uint32_t node);
 /* Waits for all gradient sums. */
 int cpu_ranks_gradients(struct cpu_exec *exec);

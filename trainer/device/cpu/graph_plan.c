@@ -437,6 +437,7 @@ void cpu_graph_release(struct device_graph *graph)
 	}
 	if (exec->memory)
 		munmap(exec->memory, exec->memory_size);
+	cpu_ranks_release(exec);
 	arena_deinit(&exec->arena);
 	free(exec->nodes);
 	free(exec->values);
@@ -478,11 +479,13 @@ int cpu_graph_plan(struct device_graph *graph, char *error)
 	if (r == 0)
 		graph_plan_recompute(exec);
 	if (r == 0)
+		r = cpu_ranks_plan(exec);
+	if (r == 0)
 		r = graph_map_arena(exec);
 	if (r == 0)
-		r = graph_bind_all(exec);
+		r = cpu_ranks_bind(exec);
 	if (r == 0)
-		r = cpu_ranks_plan(exec);
+		r = graph_bind_all(exec);
 	thread_pool_leave(&exec->device->thread_pool);
 	if (r < 0) {
 		cpu_graph_release(graph);

@@ -9,6 +9,12 @@
 #include <cpuid.h>
 #endif
 
+/*
+ * Elements per bucket (1 MiB): large enough to make the start of a sum cheap, small enough for most
+ * to start early.
+ */
+#define BUCKET_ELEMENTS ((size_t)1 << 18)
+
 static void cpu_close(struct device *base)
 {
 	struct cpu_device *device = (struct cpu_device *)base;
@@ -35,6 +41,7 @@ static const struct device_ops cpu_ops = {
 	.params_release = cpu_params_release,
 	.param_write = cpu_param_write,
 	.param_read = cpu_param_read,
+	.params_exchange = cpu_params_exchange,
 	.drop_gradients = cpu_drop_gradients,
 	.get_state = cpu_get_state,
 	.set_state = cpu_set_state,
@@ -155,6 +162,7 @@ int device_cpu_open(const struct device_options *options, struct device **ret_de
 		return -ENOMEM;
 	device->base.ops = &cpu_ops;
 	device->base.options = *options;
+	device->base.bucket_elements = BUCKET_ELEMENTS;
 	device->base.info.precision = precision;
 	device->element = precision == DEVICE_BF16 ? ELEMENT_BF16 : ELEMENT_F32;
 	r = thread_pool_init(&device->thread_pool, options->threads,

@@ -1,13 +1,10 @@
 /* Sums over ranks on the CPU, and when they happen in a step. */
 #include "trainer/device/cpu/cpu.h"
+#include "trainer/device/shards.h"
 
 #include <errno.h>
-
-/*
- * Elements per bucket (1 MiB): large enough to make the start of a sum cheap, small enough for most
- * to start early.
- */
-#define BUCKET_ELEMENTS ((size_t)1 << 18)
+#include <stdlib.h>
+#include <string.h>
 
 /* The ranks that a step sums over; NULL if none, as in evaluation. */
 static struct comm *ranks_of(const struct cpu_exec *exec)
@@ -28,10 +25,180 @@ static int ranks_check(struct cpu_exec *exec, int r)
 	return 0;
 }
 
+/* ---- gradients in buckets ---- */
+
+/* True if backward writes gradients to memory of their bucket, and the store keeps only parts. */
+static bool ranks_divide(const struct cpu_exec *exec)
+{
+	return ranks_of(exec) && shards_divide_slot(exec->graph->params, DEVICE_GRAD);
+}
+
+static bool ranks_in_bucket(const struct bucket *bucket, const struct device_param *param)
+{
+	return param->offset >= bucket->offset && param->offset < bucket->offset + bucket->count;
+}
+
+/* The first step of backward that writes a gradient of the bucket. */
+static uint32_t ranks_first_step(const struct cpu_exec *exec, const struct bucket *bucket)
+{
+	for (uint32_t i = exec->graph->node_count; i-- > bucket->node;) {
+		const struct device_node *node = exec->graph->nodes[i];
+
+		for (int j = 0; j < DEVICE_NODE_PARAMS; j++)
+			if (node->backward && device_param_trains(node->params[j]) &&
+			    ranks_in_bucket(bucket, node->params[j]))
+				return exec->nodes[i].backward_step;
+	}
+	return exec->nodes[bucket->node].backward_step;
+}
+
+/*
+ * Memory of a bucket is taken from its first gradient until the next bucket is complete: then its
+ * sum is waited for.
+ */
+static int ranks_add_blocks(struct cpu_exec *exec)
+{
+	struct cpu_ranks *ranks = &exec->ranks;
+	const struct buckets *buckets = &ranks->buckets;
+
+	for (uint32_t i = 0; i < buckets->count; i++) {
+		const struct bucket *bucket = &buckets->items[i];
+		uint32_t last = i + 1 < buckets->count
+					? exec->nodes[buckets->items[i + 1].node].backward_step
+					: exec->end;
+
+		ranks->blocks[i] = CPU_NO_BLOCK;
+		if (!bucket->scatters)
+			continue;
+		int r = cpu_add_block(exec, bucket->count * sizeof(float),
+				      ranks_first_step(exec, bucket), &ranks->blocks[i]);
+		if (r < 0)
+			return r;
+		arena_extend(&exec->arena, ranks->blocks[i], last);
+	}
+	return 0;
+}
+
 int cpu_ranks_plan(struct cpu_exec *exec)
 {
-	return ranks_of(exec) ? buckets_plan(&exec->ranks.buckets, exec->graph, BUCKET_ELEMENTS)
-			      : 0;
+	const struct device *device = &exec->device->base;
+	int r = ranks_of(exec)
+			? buckets_plan(&exec->ranks.buckets, exec->graph, device->bucket_elements)
+			: 0;
+
+	return r == 0 && ranks_divide(exec) ? ranks_add_blocks(exec) : r;
+}
+
+int cpu_ranks_bind(struct cpu_exec *exec)
+{
+	struct cpu_ranks *ranks = &exec->ranks;
+	const struct device_params *params = exec->graph->params;
+
+	if (!ranks_divide(exec))
+		return 0;
+	ranks->gradients = calloc(params->count + 1, sizeof(*ranks->gradients));
+	if (!ranks->gradients)
+		return -ENOMEM;
+	for (uint32_t b = 0; b < ranks->buckets.count; b++) {
+		const struct bucket *bucket = &ranks->buckets.items[b];
+
+		ranks->memory[b] = cpu_block(exec, ranks->blocks[b]);
+		for (size_t i = 0; i < params->count && ranks->memory[b]; i++)
+			if (ranks_in_bucket(bucket, params->items[i]))
+				ranks->gradients[i] = ranks->memory[b] +
+						      (params->items[i]->offset - bucket->offset);
+	}
+	exec->params->gradients = ranks->gradients;
+	return 0;
+}
+
+void cpu_ranks_release(struct cpu_exec *exec)
+{
+	if (exec->ranks.gradients && exec->params->gradients == exec->ranks.gradients)
+		exec->params->gradients = NULL;
+	free(exec->ranks.gradients);
+}
+
+void cpu_ranks_begin_backward(struct cpu_exec *exec)
+{
+	exec->ranks.started = exec->ranks.done = 0;
+	if (!exec->ranks.gradients)
+		return;
+	exec->params->gradients = exec->ranks.gradients;
+	cpu_begin_gradients(exec->graph->params);
+}
+
+/* Zeroes gradients of a bucket's memory that backward has not written. */
+static void ranks_zero_untouched(struct cpu_exec *exec, uint32_t index)
+{
+	const struct device_params *params = exec->graph->params;
+	const struct bucket *bucket = &exec->ranks.buckets.items[index];
+
+	for (size_t i = 0; i < params->count; i++)
+		if (ranks_in_bucket(bucket, params->items[i]) && exec->params->fresh[i])
+			memset(exec->ranks.gradients[i], 0,
+			       params->items[i]->elements * sizeof(float));
+}
+
+/* Adds this rank's part of a bucket's memory to the store. */
+static void ranks_keep_part(struct cpu_exec *exec, uint32_t index)
+{
+	const struct device_shards *shards = &exec->graph->params->shards;
+	const struct bucket *bucket = &exec->ranks.buckets.items[index];
+	size_t each = bucket->count / shards->world;
+
+	loops_add(&exec->device->loops,
+		  exec->params->slots[DEVICE_GRAD] + bucket->offset / shards->world,
+		  exec->ranks.memory[index] + shards->rank * each, ELEMENT_F32, each);
+}
+
+/* Waits for the first `until` buckets. */
+static int ranks_finish(struct cpu_exec *exec, uint32_t until)
+{
+	struct cpu_ranks *ranks = &exec->ranks;
+
+	for (; ranks->done < until; ranks->done++) {
+		unsigned request = ranks->requests[ranks->done];
+
+		if (request == CPU_NO_REQUEST)
+			continue;
+		int r = ranks_check(exec, comm_wait(ranks_of(exec), request));
+		if (r < 0)
+			return r;
+		if (ranks->memory[ranks->done])
+			ranks_keep_part(exec, ranks->done);
+	}
+	return 0;
+}
+
+/* Starts to sum a complete bucket, if it is due in this step. */
+static int ranks_start(struct cpu_exec *exec, uint32_t index)
+{
+	struct cpu_ranks *ranks = &exec->ranks;
+	const struct bucket *bucket = &ranks->buckets.items[index];
+	float *values = exec->params->slots[DEVICE_GRAD] + bucket->offset;
+	unsigned *request = &ranks->requests[index];
+	struct comm *comm = ranks_of(exec);
+
+	*request = CPU_NO_REQUEST;
+	int r = ranks->gradients ? ranks_finish(exec, index) : 0;
+	if (r < 0)
+		return r;
+	if (ranks->memory[index]) {
+		ranks_zero_untouched(exec, index);
+		values = ranks->memory[index];
+	} else if (!exec->updates) {
+		return 0;
+	} else if (!bucket->scatters) {
+		size_t offset = shards_whole_offset(exec->graph->params, bucket->offset);
+
+		values = exec->params->slots[DEVICE_GRAD] + offset;
+	}
+	return ranks_check(
+		exec, bucket->scatters
+			      ? comm_reduce_scatter_start(comm, values, bucket->count / comm->world,
+							  COMM_FLOAT, request)
+			      : comm_sum_start(comm, values, bucket->count, COMM_FLOAT, request));
 }
 
 int cpu_ranks_begin(struct cpu_exec *exec)
@@ -43,7 +210,6 @@ int cpu_ranks_begin(struct cpu_exec *exec)
 	const int32_t *labels = exec->targets;
 
 	ranks->samples[0] = ranks->samples[1] = 0;
-	ranks->started = 0;
 	if (!loss)
 		return 0;
 	for (uint32_t i = 0; i < loss->x->shape.n; i++)
@@ -92,29 +258,19 @@ int cpu_ranks_passed(struct cpu_exec *exec, uint32_t node)
 	struct comm *comm = ranks_of(exec);
 	int r = 0;
 
-	if (!comm)
+	if (!comm || (!exec->updates && !ranks->gradients))
 		return 0;
 	while (r == 0 && ranks->started < buckets->count &&
 	       buckets->items[ranks->started].node >= node) {
-		const struct bucket *bucket = &buckets->items[ranks->started];
-
-		r = comm_sum_start(comm, exec->params->slots[DEVICE_GRAD] + bucket->offset,
-				   bucket->count, COMM_FLOAT, &ranks->requests[ranks->started]);
+		r = ranks_start(exec, ranks->started);
 		ranks->started += r == 0;
 	}
-	if (r == 0)
-		r = comm_progress(comm);
-	return ranks_check(exec, r);
+	return r < 0 ? r : ranks_check(exec, comm_progress(comm));
 }
 
 int cpu_ranks_gradients(struct cpu_exec *exec)
 {
-	struct cpu_ranks *ranks = &exec->ranks;
-	int r = 0;
-
-	for (uint32_t i = 0; i < ranks->started && r == 0; i++)
-		r = ranks_check(exec, comm_wait(ranks_of(exec), ranks->requests[i]));
-	return r;
+	return ranks_of(exec) ? ranks_finish(exec, exec->ranks.started) : 0;
 }
 
 int cpu_ranks_results(struct cpu_exec *exec, struct device_results *results)

@@ -117,7 +117,7 @@ static int run_backward_node(struct cpu_exec *exec, struct cpu_node *node)
 		node->backward_ns += run_clock_ns(exec) - start;
 	run_report_span(exec, node, "backward", begin);
 	if (options->detect_anomaly && device_param_trains(weight))
-		r = run_inspect(exec, node, cpu_param_slot(weight, DEVICE_GRAD), ELEMENT_F32,
+		r = run_inspect(exec, node, cpu_param_gradient(weight), ELEMENT_F32,
 				weight->elements, "weight's gradient");
 	return r;
 }
@@ -147,22 +147,23 @@ static int run_recompute(struct cpu_exec *exec, uint32_t last)
 	return r;
 }
 
-/* reduce: sum gradients over ranks as they become complete. */
-static int run_backward(struct cpu_exec *exec, bool reduce)
+/* Sums gradients over ranks as they become complete. */
+static int run_backward(struct cpu_exec *exec)
 {
 	int r = 0;
+
+	cpu_ranks_begin_backward(exec);
 
 	for (uint32_t i = exec->graph->node_count; i-- > 0 && r == 0;) {
 		r = run_recompute(exec, i);
 		if (r == 0 && exec->graph->nodes[i]->backward)
 			r = run_backward_node(exec, &exec->nodes[i]);
-		if (r == 0 && reduce)
+		if (r == 0)
 			r = cpu_ranks_passed(exec, i);
 	}
-	if (r < 0 || !reduce)
+	if (r < 0 || !exec->ranks.started)
 		return r;
-	uint64_t begin =
-		device_world(&exec->device->base) > 1 ? device_span_begin(&exec->device->base) : 0;
+	uint64_t begin = device_span_begin(&exec->device->base);
 	r = cpu_ranks_gradients(exec);
 	device_span_end(&exec->device->base, "sums of gradients", "", "backward", begin);
 	return r;
@@ -212,6 +213,7 @@ static int run_step(struct cpu_exec *exec, const struct run_phases *phases, uint
 	exec->weights = phases->weights;
 	exec->keeps_statistics = phases->keeps_statistics;
 	exec->warms_up = phases->warms_up;
+	exec->updates = hyper;
 	int r = run_begin(exec, &results);
 	if (r < 0)
 		return r;
@@ -219,7 +221,7 @@ static int run_step(struct cpu_exec *exec, const struct run_phases *phases, uint
 	r = run_forward(exec);
 	exec->params->buffers_version += cpu_training(exec); /* running statistics changed */
 	if (r == 0 && phases->backward)
-		r = run_backward(exec, hyper);
+		r = run_backward(exec);
 	if (r == 0 && hyper)
 		r = run_update(exec, hyper, results);
 	if (r == 0)

@@ -14,12 +14,12 @@ static void perturb_task(void *context, uint32_t task, unsigned thread)
 {
 	const struct perturb_job *job = context;
 	const struct cpu_update_chunk *chunk = &job->cpu->chunks[task];
-	float *w = job->cpu->slots[DEVICE_VALUE] + chunk->offset;
-	const float *g = job->cpu->slots[DEVICE_GRAD] + chunk->offset;
+	float *w = cpu_chunk_slot(job->cpu, chunk, DEVICE_VALUE);
+	const float *g = cpu_chunk_slot(job->cpu, chunk, DEVICE_GRAD);
 
 	if (!device_param_trains(chunk->param))
 		return;
-	memcpy(job->cpu->slots[DEVICE_UNPERTURBED] + chunk->offset, w,
+	memcpy(cpu_chunk_slot(job->cpu, chunk, DEVICE_UNPERTURBED), w,
 	       chunk->count * sizeof(float));
 	for (size_t i = 0; i < chunk->count && !isnan(job->scale); i++)
 		w[i] = perturb_element(w[i], g[i], job->scale);
@@ -31,8 +31,8 @@ static void restore_task(void *context, uint32_t task, unsigned thread)
 	const struct cpu_update_chunk *chunk = &job->cpu->chunks[task];
 
 	if (device_param_trains(chunk->param))
-		memcpy(job->cpu->slots[DEVICE_VALUE] + chunk->offset,
-		       job->cpu->slots[DEVICE_UNPERTURBED] + chunk->offset,
+		memcpy(cpu_chunk_slot(job->cpu, chunk, DEVICE_VALUE),
+		       cpu_chunk_slot(job->cpu, chunk, DEVICE_UNPERTURBED),
 		       chunk->count * sizeof(float));
 }
 

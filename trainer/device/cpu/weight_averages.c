@@ -15,8 +15,8 @@ static void average_task(void *context, uint32_t task, unsigned thread)
 {
 	const struct average_job *job = context;
 	const struct cpu_update_chunk *chunk = &job->cpu->chunks[task];
-	float *average = job->cpu->slots[job->slot] + chunk->offset;
-	float *w = job->cpu->slots[DEVICE_VALUE] + chunk->offset;
+	float *average = cpu_chunk_slot(job->cpu, chunk, job->slot);
+	float *w = cpu_chunk_slot(job->cpu, chunk, DEVICE_VALUE);
 	bool trains = device_param_trains(chunk->param);
 
 	if (!trains && !device_param_has(chunk->param, job->slot))

@@ -585,7 +585,7 @@ void cpu_winograd_weight_gradient(struct cpu_exec *exec, struct cpu_node *node)
 	struct gradient_job job = gradient_job(exec, node);
 	struct thread_pool *thread_pool = &exec->device->thread_pool;
 
-	job.gradient = cpu_param_slot(node->node->weight, DEVICE_GRAD);
+	job.gradient = cpu_param_gradient(node->node->weight);
 	job.fresh = cpu_param_take_fresh(node->node->weight);
 	job.sums = cpu_block(exec, exec->scratchpad_block);
 	job.v = job.sums + WINOGRAD_POINTS * job.columns * job.depth;

@@ -102,8 +102,10 @@ struct cuda_params {
 
 int cuda_params_allocate(struct device_params *params);
 void cuda_params_release(struct device_params *params);
-int cuda_param_write(struct device_param *param, enum device_slot slot, const float *values);
-int cuda_param_read(struct device_param *param, enum device_slot slot, float *ret_values);
+int cuda_param_write(struct device_param *param, enum device_slot slot,
+		     const struct device_range *part, const float *values);
+int cuda_param_read(struct device_param *param, enum device_slot slot,
+		    const struct device_range *part, float *ret_values);
 void cuda_drop_gradients(struct device_params *params);
 int cuda_get_state(struct device_params *params, struct device_params_state *ret_state);
 int cuda_set_state(struct device_params *params, const struct device_params_state *state);

@@ -160,8 +160,12 @@ static int params_allocate_update(struct device_params *params)
 int cuda_params_allocate(struct device_params *params)
 {
 	struct device_params_state first = {.loss_scale = STEP_SCALE_FIRST};
-	struct cuda_params *cuda = calloc(1, sizeof(*cuda));
+	struct cuda_params *cuda;
 
+	if (params->shards.world > 1)
+		return device_fail(params->device, -ENOTSUP,
+				   "stores on GPUs cannot be sharded yet");
+	cuda = calloc(1, sizeof(*cuda));
 	if (!cuda)
 		return -ENOMEM;
 	params->backend = cuda;
@@ -264,7 +268,8 @@ static int params_begin_gradients(struct device_params *params)
 			device_of(params)->compute);
 }
 
-int cuda_param_write(struct device_param *param, enum device_slot slot, const float *values)
+int cuda_param_write(struct device_param *param, enum device_slot slot,
+		     const struct device_range *part, const float *values)
 {
 	struct device_params *params = param->store;
 	struct cuda_device *device = device_of(params);
@@ -293,7 +298,8 @@ int cuda_param_write(struct device_param *param, enum device_slot slot, const fl
 	return cuda_check(device, r, param->name);
 }
 
-int cuda_param_read(struct device_param *param, enum device_slot slot, float *ret_values)
+int cuda_param_read(struct device_param *param, enum device_slot slot,
+		    const struct device_range *part, float *ret_values)
 {
 	struct cuda_device *device = device_of(param->store);
 	double scale = 1;

@@ -52,7 +52,12 @@ static int evaluate_queue(struct run *run, const struct device_batch *batch,
 	int r = device_upload(graph, batch, &flight->ticket);
 	if (r < 0)
 		return evaluate_fail(run, r);
-	r = device_evaluate(graph, network_eval_slot(&run->network, &run->state), &flight->step);
+	/* a sharded average is in the place of the values */
+	r = device_evaluate(graph,
+			    device_params_are_sharded(run->network.params)
+				    ? DEVICE_VALUE
+				    : network_eval_slot(&run->network, &run->state),
+			    &flight->step);
 	if (r < 0) {
 		evaluate_fail(run, r);
 		/* wait for the copy, so that the batch's memory may be released */
@@ -373,6 +378,16 @@ static int evaluate_share(struct run *run, struct checkpoint_totals *totals)
 	return r;
 }
 
+/* Of a sharded store: puts the average to evaluate in the place of the values, or takes it away. */
+static int evaluate_exchange(struct run *run)
+{
+	enum device_slot slot = network_eval_slot(&run->network, &run->state);
+	if (slot == DEVICE_VALUE || !device_params_are_sharded(run->network.params))
+		return 0;
+	int r = device_params_exchange(run->network.params, slot);
+	return r < 0 ? evaluate_fail(run, r) : 0;
+}
+
 /* Sums results over the ranks that share batches, and the two votes at the end over all ranks. */
 static int evaluate_sum(struct run_context *ctx, double sums[6])
 {
@@ -396,9 +411,15 @@ static int evaluate_all(struct run *run, struct checkpoint_totals *totals)
 		if (r < 0)
 			return r;
 	}
-	int r = evaluate_share(run, &own);
+	int r = evaluate_exchange(run);
+	if (r < 0)
+		return r;
+	r = evaluate_share(run, &own);
+	int restored = evaluate_exchange(run);
 	if (r < 0 && r != -EINTR)
 		return r;
+	if (restored < 0)
+		return restored;
 	double sums[] = {own.loss,         (double)own.samples, (double)own.top1,
 			 (double)own.top5, r == -EINTR,         r == RUN_LOST};
 	int failed = evaluate_sum(ctx, sums);
@@ -485,6 +506,18 @@ static int evaluate_score_targets(struct run *run)
 	return 0;
 }
 
+/* Rank 0 */
+static int evaluate_export_best(struct run *run)
+{
+	struct checkpoint_state *state = &run->state;
+	if (!run->output.metrics)
+		return 0;
+	char metrics[METRICS_TEXT], text[METRICS_TEXT + 32];
+	metrics_text(run_metrics(run), state->eval_metric, true, metrics);
+	snprintf(text, sizeof(text), "step %llu, %s", (unsigned long long)state->step, metrics);
+	return run_export(run, "best.safetensors", text);
+}
+
 static int evaluate_keep_best(struct run *run)
 {
 	struct checkpoint_state *state = &run->state;
@@ -492,12 +525,7 @@ static int evaluate_keep_best(struct run *run)
 		return 0;
 	state->best_score = state->eval_metric[0];
 	state->best_step = state->step;
-	if (!run->ctx.recipe->checkpoint.best || run->ctx.options.evaluate)
-		return 0;
-	char metrics[METRICS_TEXT], text[METRICS_TEXT + 32];
-	metrics_text(run_metrics(run), state->eval_metric, true, metrics);
-	snprintf(text, sizeof(text), "step %llu, %s", (unsigned long long)state->step, metrics);
-	return run_export(run, "best.safetensors", text);
+	return run->ctx.recipe->checkpoint.best ? run_lead(run, evaluate_export_best) : 0;
 }
 
 int run_evaluate(struct run *run)

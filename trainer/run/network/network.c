@@ -29,6 +29,8 @@ int network_init(struct network *network)
 	bool trains = !ctx->options.evaluate;
 	struct device_optimizer_spec optimizer;
 	optim_spec(ctx->recipe, &optimizer);
+	if (!trains)
+		optimizer.shard = DEVICE_SHARD_NONE;
 	int r = device_params_new(ctx->device, &network->params);
 	if (r < 0)
 		return run_fail(ctx, r, "parameters: %s", device_error(ctx->device));
@@ -48,6 +50,11 @@ int network_init(struct network *network)
 	r = device_params_allocate(network->params, &optimizer);
 	if (r < 0)
 		return run_fail(ctx, r, "memory for the parameters: %s", device_error(ctx->device));
+	if (device_params_are_sharded(network->params))
+		progress_line(&ctx->progress,
+			      "train.shard: each of %u ranks keeps %.1f MB of weights and state",
+			      ctx->data_comm->world,
+			      (double)device_params_bytes(network->params) / 1e6);
 	return 0;
 }
 

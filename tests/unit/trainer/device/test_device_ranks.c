@@ -6,8 +6,9 @@
 #include "tests/test.h"
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "tests/unit/trainer/ranks_test.h"
-#include "trainer/device/comm/comm.h"
+#include "trainer/device/backend.h"
 
+#include <errno.h>
 #include <math.h>
 
 #define BATCH   12
@@ -19,11 +20,21 @@
 
 enum norms { NORMS_NONE, NORMS_LOCAL, NORMS_SYNCHRONIZED };
 
+/* What a test varies. */
+struct variant {
+	enum norms norms;
+	bool recompute; /* convolutions and norms form a segment that backward recomputes */
+	enum device_shard shard;
+	enum device_optimizer_kind optimizer;
+	bool perturbs;
+};
+
 struct net {
 	struct device *device;
 	struct device_params *params;
 	struct device_graph *graph;
 	uint32_t first, count; /* samples of the batch that this net gets */
+	double slack;          /* factor on the tolerance: Adam divides small numbers */
 	bool weighted;         /* two labels per sample, with class weights */
 };
 
@@ -47,11 +58,11 @@ static double tolerance_factor(const struct net *net)
 {
 	switch (device_info(net->device)->precision) {
 	case DEVICE_FP16:
-		return 25;
+		return 25 * net->slack;
 	case DEVICE_BF16:
-		return 200;
+		return 200 * net->slack;
 	default:
-		return 1;
+		return net->slack;
 	}
 }
 
@@ -104,17 +115,25 @@ static struct device_value *record_linear(struct net *net, const char *name, str
 	return device_linear(net->graph, x, &spec);
 }
 
-/* If `recompute`, convolutions and norms form a segment that the backward pass recomputes. */
-static void open_net_with(struct net *net, struct comm *ranks, enum norms norms, bool recompute)
+static void open_variant(struct net *net, struct comm *ranks, const struct variant *variant)
 {
-	struct device_graph_options graph_options = {.mode = DEVICE_TRAIN, .recompute = recompute};
-	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD, .ema = true};
+	struct device_graph_options graph_options = {.mode = DEVICE_TRAIN,
+						     .recompute = variant->recompute};
+	struct device_optimizer_spec optimizer = {.kind = variant->optimizer,
+						  .ema = true,
+						  .slow = variant->shard != DEVICE_SHARD_NONE,
+						  .perturbs = variant->perturbs,
+						  .shard = ranks ? variant->shard
+								 : DEVICE_SHARD_NONE};
+	enum norms norms = variant->norms;
 	struct device_options options = {.precision = precision(), .threads = 1, .comm = ranks};
 	struct device_params_state state = {.loss_scale = 1024};
 	float weights[CLASSES];
 	char error[DEVICE_ERROR_MAX];
 
 	memset(net, 0, sizeof(*net));
+	net->slack =
+		variant->optimizer == DEVICE_ADAMW || variant->optimizer == DEVICE_LAMB ? 50 : 1;
 	net->count = BATCH / (ranks ? ranks->world : 1);
 	net->first = ranks ? net->count * ranks->rank : 0;
 	net->device = open_device_with(&options);
@@ -170,7 +189,7 @@ static void open_net_with(struct net *net, struct comm *ranks, enum norms norms,
 
 static void open_net(struct net *net, struct comm *ranks, enum norms norms)
 {
-	open_net_with(net, ranks, norms, false);
+	open_variant(net, ranks, &(struct variant){.norms = norms});
 }
 
 static void close_net(struct net *net)
@@ -226,6 +245,11 @@ static void step(struct net *net, unsigned number, const struct device_hyper *hy
 static struct device_hyper hyper_of(unsigned number)
 {
 	struct device_hyper hyper = {.momentum = 0.9f,
+				     .beta1 = 0.9f,
+				     .beta2 = 0.99f,
+				     .epsilon = 1e-3f,
+				     .trust_coefficient = 0.1f,
+				     .slow = number % 4 == 3 ? 0.5f : 0,
 				     .ema_decay = number ? 0.7f : 0,
 				     .grad_scale = number % 3 == 2 ? 0.5f : 1};
 
@@ -311,45 +335,60 @@ static void check_sent(const struct net *net, uint64_t sent)
 	assert_in_range(sent, gradients, gradients + gradients / 100);
 }
 
+/* A step of both nets, with a perturbation first if the variant has them. */
+static void step_both(struct net *ranks, struct net *whole, unsigned number,
+		      const struct variant *variant)
+{
+	struct device_hyper hyper = hyper_of(number), perturbs = hyper;
+	struct device_results a, b;
+
+	perturbs.perturb = 0.05f;
+	if (variant->perturbs) {
+		step(ranks, number, &perturbs, &a);
+		step(whole, number, &perturbs, &b);
+	}
+	step(ranks, number, &hyper, &a);
+	step(whole, number, &hyper, &b);
+	assert_true(a.updated && b.updated);
+	assert_int_equal(a.samples, b.samples);
+	assert_int_equal(a.top1, b.top1);
+	assert_int_equal(a.top5, b.top5);
+	if (!near(ranks, a.loss, b.loss) || !near(ranks, a.grad_norm, b.grad_norm))
+		fail_msg("step %u: loss %.9g and %.9g, norm %.9g and %.9g", number, a.loss, b.loss,
+			 a.grad_norm, b.grad_norm);
+}
+
 /*
  * Runs steps with clipping and averages, every third one after a micro-batch. Labelled samples are
  * not spread evenly.
  */
-static void compare(enum norms norms)
+static void compare(const struct variant *variant)
 {
 	struct net ranks, whole;
 	uint64_t sent = 0;
 
-	open_net(&ranks, comm, norms);
-	open_net(&whole, NULL, norms);
+	open_variant(&ranks, comm, variant);
+	open_variant(&whole, NULL, variant);
 	for (unsigned i = 0; i < STEPS; i++) {
-		struct device_hyper hyper = hyper_of(i);
 		struct device_results a, b;
 		uint64_t before;
 
-		if (i % 3 == 2) {
+		if (i % 3 == 2 && !variant->perturbs) {
 			step(&ranks, 100 + i, NULL, &a);
 			step(&whole, 100 + i, NULL, &b);
 			assert_true(near(&ranks, a.loss, b.loss));
 			assert_int_equal(a.samples, 8);
 		}
 		before = comm->sent.sums;
-		step(&ranks, i, &hyper, &a);
+		step_both(&ranks, &whole, i, variant);
 		if (i == 0)
 			sent = comm->sent.sums - before;
 		/* also if steps are captured and replayed */
 		assert_int_equal(comm->sent.sums - before, sent);
-		step(&whole, i, &hyper, &b);
-		assert_true(a.updated && b.updated);
-		assert_int_equal(a.samples, b.samples);
-		assert_int_equal(a.top1, b.top1);
-		assert_int_equal(a.top5, b.top5);
-		if (!near(&ranks, a.loss, b.loss) || !near(&ranks, a.grad_norm, b.grad_norm))
-			fail_msg("step %u: loss %.9g and %.9g, norm %.9g and %.9g", i, a.loss,
-				 b.loss, a.grad_norm, b.grad_norm);
 	}
-	check_sent(&ranks, sent);
-	check_same(&ranks, norms == NORMS_SYNCHRONIZED);
+	if (!variant->shard && !variant->perturbs)
+		check_sent(&ranks, sent);
+	check_same(&ranks, variant->norms == NORMS_SYNCHRONIZED);
 	assert_true(difference(&ranks, &whole, DEVICE_VALUE, true) <
 		    2e-5 * tolerance_factor(&ranks));
 	assert_true(difference(&ranks, &whole, DEVICE_EMA, true) < 2e-5 * tolerance_factor(&ranks));
@@ -361,12 +400,167 @@ static void compare(enum norms norms)
 
 TEST(without_norms)
 {
-	compare(NORMS_NONE);
+	compare(&(struct variant){.norms = NORMS_NONE});
 }
 
 TEST(synchronized)
 {
-	compare(NORMS_SYNCHRONIZED);
+	compare(&(struct variant){.norms = NORMS_SYNCHRONIZED});
+}
+
+/* Sharded stores do what whole ones do, with each kind of optimizer, recomputation and SAM. */
+TEST(sharded)
+{
+	static const struct variant variants[] = {
+		{.norms = NORMS_NONE, .shard = DEVICE_SHARD_OPTIMIZER},
+		{.norms = NORMS_NONE, .shard = DEVICE_SHARD_GRADIENTS},
+		{NORMS_SYNCHRONIZED, true, DEVICE_SHARD_GRADIENTS, DEVICE_ADAMW, false},
+		{NORMS_SYNCHRONIZED, false, DEVICE_SHARD_OPTIMIZER, DEVICE_LAMB, false},
+		{NORMS_NONE, false, DEVICE_SHARD_GRADIENTS, DEVICE_LARS, false},
+		{NORMS_SYNCHRONIZED, false, DEVICE_SHARD_GRADIENTS, DEVICE_SGD, true},
+	};
+
+	for (unsigned i = 0; i < sizeof(variants) / sizeof(*variants); i++)
+		compare(&variants[i]);
+}
+
+/* Bytes that a reduce-scatter or an all-gather of all divided weights sends, by a ring's formula.
+ */
+static uint64_t sent_once(const struct net *net)
+{
+	const struct device_shards *shards = &net->params->shards;
+
+	return shards->divided * sizeof(float) / shards->world * (shards->world - 1);
+}
+
+/*
+ * What a sharded store sends in a step: each weight's gradient once, each weight once, and twice as
+ * much of what is not divided. What it takes: the parts of divided slots.
+ */
+TEST(sharded_costs)
+{
+	for (enum device_shard shard = 1; shard <= DEVICE_SHARD_GRADIENTS && comm->world > 1;
+	     shard++) {
+		struct device_hyper hyper = hyper_of(1);
+		struct device_results results;
+		struct net net;
+
+		open_variant(&net, comm,
+			     &(struct variant){.norms = NORMS_NONE,
+					       .shard = shard,
+					       .optimizer = DEVICE_ADAMW});
+		const struct device_shards *shards = &net.params->shards;
+		size_t whole = shards->elements - shards->divided;
+		size_t part = shards->divided / shards->world;
+		/* values and gradients; momentum, variance, EMA and Lookahead's weights */
+		uint64_t bytes = shards->divided + whole + 4 * (part + whole) + whole +
+				 (shard == DEVICE_SHARD_GRADIENTS ? part : shards->divided);
+		struct comm_sent before = comm->sent;
+
+		step(&net, 1, NULL, &results);
+		bool scattered = shard == DEVICE_SHARD_GRADIENTS;
+		assert_int_equal(comm->sent.reduce_scatters - before.reduce_scatters,
+				 scattered * sent_once(&net));
+		assert_int_equal(comm->sent.all_gathers, before.all_gathers);
+		step(&net, 1, &hyper, &results);
+		assert_int_equal(comm->sent.reduce_scatters - before.reduce_scatters,
+				 (1 + scattered) * sent_once(&net));
+		assert_int_equal(comm->sent.all_gathers - before.all_gathers, sent_once(&net));
+		assert_int_equal(device_params_bytes(net.params), bytes * sizeof(float));
+		/* buckets: as few elements of padding as the parts need to be equally long */
+		size_t weights = 8 * 27 + 8 * 72 + HIDDEN * 8 + HIDDEN * HIDDEN + CLASSES * HIDDEN;
+		assert_in_range(shards->divided, weights,
+				weights + 16 * (5 + (size_t)comm->world * shards->count));
+		close_net(&net);
+	}
+}
+
+/* Averages are evaluated in the place of the values, and put back bit for bit. */
+TEST(exchanged)
+{
+	struct device_hyper hyper = hyper_of(1);
+	struct device_results results;
+	struct net net;
+
+	open_variant(&net, comm, &(struct variant){.shard = DEVICE_SHARD_OPTIMIZER});
+	for (unsigned i = 0; i < 2; i++)
+		step(&net, i, &hyper, &results);
+	for (size_t i = 0; i < device_params_count(net.params); i++) {
+		struct device_param *param = device_params_at(net.params, i);
+		size_t size = device_param_elements(param) * sizeof(float);
+		float *value = read_slot(&net, i, DEVICE_VALUE);
+		float *average = read_slot(&net, i, DEVICE_EMA);
+
+		assert_int_equal(device_params_exchange(net.params, DEVICE_EMA), 0);
+		float *exchanged = read_slot(&net, i, DEVICE_VALUE);
+		assert_int_equal(device_params_exchange(net.params, DEVICE_EMA), 0);
+		float *restored = read_slot(&net, i, DEVICE_VALUE);
+		assert_memory_equal(exchanged, average, size);
+		assert_memory_equal(restored, value, size);
+		free(value);
+		free(average);
+		free(exchanged);
+		free(restored);
+	}
+	assert_int_equal(device_params_exchange(net.params, DEVICE_SWA), -EINVAL);
+	close_net(&net);
+}
+
+/* Rank 0 alone reads and writes whole tensors of divided slots. */
+TEST(led)
+{
+	struct device_hyper hyper = hyper_of(1);
+	struct device_results results;
+	struct net net;
+
+	open_variant(&net, comm, &(struct variant){.shard = DEVICE_SHARD_GRADIENTS});
+	step(&net, 0, &hyper, &results);
+	struct device_param *fc = device_params_find(net.params, "fc");
+	size_t index = device_params_count(net.params) - 1, count = device_param_elements(fc);
+	float *before = read_slot(&net, index, DEVICE_EMA);
+	assert_ptr_equal(device_params_at(net.params, index), fc);
+	if (comm->rank) {
+		assert_int_equal(device_params_follow(net.params), 0);
+	} else {
+		device_params_lead(net.params);
+		float *read = read_slot(&net, index, DEVICE_EMA);
+		assert_memory_equal(read, before, count * sizeof(float));
+		for (size_t i = 0; i < count; i++)
+			read[i] += 1;
+		assert_int_equal(device_param_write(fc, DEVICE_EMA, read), 0);
+		assert_int_equal(device_params_dismiss(net.params), 0);
+		free(read);
+	}
+	float *after = read_slot(&net, index, DEVICE_EMA);
+	for (size_t i = 0; i < count; i++)
+		assert_true(after[i] == before[i] + 1);
+	free(before);
+	free(after);
+	close_net(&net);
+}
+
+/* Methods that need whole gradients are refused by name. */
+TEST(refused)
+{
+	struct device_options options = {.precision = precision(), .threads = 1, .comm = comm};
+	struct device_optimizer_spec muon = {
+		.kind = DEVICE_MUON, .ns_steps = 5, .shard = DEVICE_SHARD_OPTIMIZER};
+	struct device_optimizer_spec centered = {.centralize = true,
+						 .shard = DEVICE_SHARD_OPTIMIZER};
+	struct device *device = open_device_with(&options);
+	struct device_params *params;
+
+	assert_int_equal(device_params_new(device, &params), 0);
+	if (comm->world > 1) {
+		assert_int_equal(device_params_allocate(params, &muon), -ENOTSUP);
+		assert_string_equal(device_error(device),
+				    "muon needs whole gradients, of which a sharded store has "
+				    "parts");
+		assert_int_equal(device_params_allocate(params, &centered), -ENOTSUP);
+	}
+	assert_int_equal(device_params_allocate(params, comm->world > 1 ? NULL : &muon), 0);
+	device_params_free(params);
+	device_close(device);
 }
 
 /*
@@ -402,8 +596,8 @@ TEST(anew)
 		struct net kept, anew;
 		struct device_results a, b;
 
-		open_net_with(&kept, comm, norms[k], false);
-		open_net_with(&anew, comm, norms[k], true);
+		open_net(&kept, comm, norms[k]);
+		open_variant(&anew, comm, &(struct variant){.norms = norms[k], .recompute = true});
 		for (unsigned i = 0; i < STEPS; i++) {
 			struct device_hyper hyper = hyper_of(i);
 

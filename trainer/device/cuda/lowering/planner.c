@@ -74,9 +74,9 @@ static void planner_graph_layer(const struct device_graph *graph, uint32_t index
 	}
 
 REFUSE(param_write, param->store->device, struct device_param *param, enum device_slot slot,
-       const float *values)
+       const struct device_range *part, const float *values)
 REFUSE(param_read, param->store->device, struct device_param *param, enum device_slot slot,
-       float *ret_values)
+       const struct device_range *part, float *ret_values)
 REFUSE(get_state, params->device, struct device_params *params,
        struct device_params_state *ret_state)
 REFUSE(set_state, params->device, struct device_params *params,

@@ -186,7 +186,7 @@ static int ranks_plan_buckets(struct cuda_exec *exec)
 {
 	struct cuda_ranks *ranks = &exec->ranks;
 	uint32_t last = 0;
-	int r = buckets_plan(&ranks->buckets, exec->graph, collective_elements);
+	int r = buckets_plan(&ranks->buckets, exec->graph, exec->device->base.bucket_elements);
 
 	for (uint32_t i = 0; i < ranks->buckets.count && r == 0; i++) {
 		uint32_t own = ranks_completion(exec->program, &ranks->buckets.items[i]);

@@ -1,0 +1,33 @@
+/*
+ * Shards of a store: with several ranks, each keeps and updates a part of the optimizer's state
+ * (ZeRO: Rajbhandari, Rasley, Ruwase, He 2020, arXiv:1910.02054, section 5).
+ *
+ * A sharded store has its weights first, in buckets whose length divides by SHARD_ALIGN * world;
+ * rank r owns the r-th part of each bucket, so that one reduce-scatter and one all-gather per
+ * bucket work in place. Vectors and embeddings follow, then running statistics: these are few, and
+ * every rank keeps and updates them whole. A divided slot has the rank's parts of all buckets, one
+ * after the other, and then the whole parameters.
+ *
+ * Plain bookkeeping for every backend. Offsets and counts are in elements.
+ */
+#pragma once
+
+#include "trainer/device/backend.h"
+
+#define SHARD_ALIGN 16
+
+/* True if the parameter is divided among the ranks: a weight of a sharded store. */
+bool shards_divide(const struct device_param *param);
+/* True if the slot has only this rank's shard of divided parameters. */
+bool shards_divide_slot(const struct device_params *params, enum device_slot slot);
+/*
+ * Sets the offsets of the parameters and plans params->shards. elements: limit on a bucket's
+ * length, as in buckets_plan(). Call for a sharded store only.
+ */
+void shards_plan(struct device_params *params, size_t elements);
+/* The part of a parameter that a rank owns; the whole parameter if it is not divided. */
+struct device_range shards_part(const struct device_param *param, unsigned rank);
+/* Offset in a slot of element `first` of a parameter, which this rank must have in that slot. */
+size_t shards_offset(const struct device_param *param, enum device_slot slot, size_t first);
+/* Offset in DEVICE_GRAD of what lies at `offset` behind the buckets in a slot that is whole. */
+size_t shards_whole_offset(const struct device_params *params, size_t offset);
