@@ -72,7 +72,9 @@ struct device {
 	struct device_options options;
 	struct device_info info;
 	size_t bucket_elements; /* limit on the length of buckets (buckets.h) */
-	device_watch *watch;    /* or NULL */
+	/* weights are read from copies in another precision: a sharded store divides the values */
+	bool copies_weights;
+	device_watch *watch; /* or NULL */
 	void *watch_of;
 	char error[DEVICE_ERROR_MAX];
 };
@@ -95,9 +97,10 @@ struct device_shards {
 	unsigned rank, world; /* world 1 if the store is not sharded */
 	struct device_range buckets[DEVICE_SHARD_BUCKETS_MAX]; /* in a slot that is not divided */
 	uint32_t count;
-	size_t divided;  /* all buckets; where the whole parameters begin */
-	size_t summed;   /* where the buffers begin, which have no gradient */
-	size_t elements; /* of a slot that is not divided */
+	size_t divided;      /* all buckets; where the whole parameters begin */
+	size_t summed;       /* where the buffers begin, which have no gradient */
+	size_t elements;     /* of a slot that is not divided */
+	bool divides_values; /* also DEVICE_VALUE; else every rank has all values */
 };
 
 struct device_params {
@@ -136,6 +139,8 @@ size_t device_param_offset(const struct device_param *param, enum device_slot sl
 /* Number of elements that this rank has of a slot, which the store must have. */
 size_t device_params_elements(const struct device_params *params, enum device_slot slot);
 
+/* True if this rank has only a shard of the parameter in the slot (shards.h). */
+bool device_param_is_sharded(const struct device_param *param, enum device_slot slot);
 /* True if this rank has only a part of the tensor. */
 bool device_param_is_split(const struct device_param *param);
 /* True if the parameter gets a gradient and updates; false for NULL. */

@@ -398,9 +398,9 @@ void device_params_lead(struct device_params *params);
 int device_params_dismiss(struct device_params *params);
 int device_params_follow(struct device_params *params);
 /*
- * Exchanges the values with an average, so that an evaluation of the values is one of the average.
- * Call it again to change them back. All ranks of a sharded store call it; device_evaluate() takes
- * only the values of such a store.
+ * Exchanges the values with DEVICE_EMA or DEVICE_SWA, so that an evaluation of the values is one of
+ * the average. Call it again to change them back. All ranks of a sharded store call it;
+ * device_evaluate() takes only the values of such a store.
  */
 int device_params_exchange(struct device_params *params, enum device_slot slot);
 /*

@@ -247,6 +247,7 @@ int device_params_allocate(struct device_params *params,
 	if (optimizer && optimizer->shard && device_world(device) > 1) {
 		params->shards.world = device->options.comm->world;
 		params->shards.rank = device->options.comm->rank;
+		params->shards.divides_values = device->copies_weights;
 		shards_plan(params, device->bucket_elements);
 	} else {
 		place(params);
@@ -409,14 +410,9 @@ static int check_comm(const struct device_params *params, const struct comm *com
 
 /* ---- shards: ranges of what this rank has of a tensor ---- */
 
-static bool slot_is_sharded(const struct device_param *param, enum device_slot slot)
-{
-	return shards_divide(param) && shards_divide_slot(param->store, slot);
-}
-
 bool device_param_is_divided(const struct device_param *param, enum device_slot slot)
 {
-	return device_param_is_split(param) || slot_is_sharded(param, slot);
+	return device_param_is_split(param) || device_param_is_sharded(param, slot);
 }
 
 /* Writes this rank's range; values[param->elements]. */
@@ -424,7 +420,7 @@ static int write_own(struct device_param *param, enum device_slot slot, const fl
 {
 	struct device_range range = {0, param->elements};
 
-	if (slot_is_sharded(param, slot))
+	if (device_param_is_sharded(param, slot))
 		range = shards_part(param, param->store->shards.rank);
 	return param->store->device->ops->param_write(param, slot, &range, values);
 }
@@ -434,7 +430,7 @@ static int read_own(struct device_param *param, enum device_slot slot, float *re
 {
 	struct device *device = param->store->device;
 	const struct device_shards *shards = &param->store->shards;
-	bool sharded = slot_is_sharded(param, slot);
+	bool sharded = device_param_is_sharded(param, slot);
 	struct device_range range = {0, param->elements};
 
 	if (sharded)
@@ -623,9 +619,10 @@ bool device_params_are_sharded(const struct device_params *params)
 
 int device_params_exchange(struct device_params *params, enum device_slot slot)
 {
-	if (!params->allocated || !device_params_have(params, slot))
+	if (!params->allocated || !device_params_have(params, slot) ||
+	    (slot != DEVICE_EMA && slot != DEVICE_SWA))
 		return device_fail(params->device, -EINVAL,
-				   "the parameters have no slot %d to exchange values with",
+				   "the parameters have no average %d to exchange values with",
 				   (int)slot);
 	return params->device->ops->params_exchange(params, slot);
 }

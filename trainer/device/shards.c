@@ -8,9 +8,16 @@ bool shards_divide(const struct device_param *param)
 
 bool shards_divide_slot(const struct device_params *params, enum device_slot slot)
 {
-	if (params->shards.world < 2 || slot == DEVICE_VALUE)
+	if (params->shards.world < 2)
 		return false;
+	if (slot == DEVICE_VALUE)
+		return params->shards.divides_values;
 	return slot != DEVICE_GRAD || params->optimizer.shard >= DEVICE_SHARD_GRADIENTS;
+}
+
+bool device_param_is_sharded(const struct device_param *param, enum device_slot slot)
+{
+	return shards_divide(param) && shards_divide_slot(param->store, slot);
 }
 
 /* Ends the last bucket: its padding makes all parts equally long. */

@@ -105,6 +105,7 @@ struct sum {
 	struct collective *collective;
 	struct collective_range range;
 	enum comm_element element;
+	enum comm_operation operation;
 };
 
 static void check_sum(struct collective *collective, int r)
@@ -115,11 +116,12 @@ static void check_sum(struct collective *collective, int r)
 	snprintf(collective->error, sizeof(collective->error), "%s", comm_error(collective->comm));
 }
 
-/* A sum that is not counted: like NCCL's, it counts when it is queued. */
-static int sum_now(struct comm *comm, void *values, size_t count, enum comm_element element)
+/* Not counted: like NCCL's, operations count when they are queued. */
+static int run_now(struct comm *comm, enum comm_operation operation, void *values, size_t count,
+		   enum comm_element element)
 {
 	unsigned request;
-	int r = comm->ops->start(comm, COMM_SUM, values, count, element, &request);
+	int r = comm->ops->start(comm, operation, values, count, element, &request);
 
 	return r < 0 ? r : comm_wait(comm, request);
 }
@@ -129,8 +131,20 @@ static void run_sum(const void *arguments)
 	const struct sum *sum = arguments;
 
 	record_order(sum->collective, sum->range.count);
-	check_sum(sum->collective, sum_now(sum->collective->comm, sum->range.values,
+	check_sum(sum->collective, run_now(sum->collective->comm, sum->operation, sum->range.values,
 					   sum->range.count, sum->element));
+}
+
+static int queue(struct collective *collective, const struct collective_range *range,
+		 enum comm_element element, enum comm_operation operation, gpu_stream stream)
+{
+	struct sum sum = {collective, *range, element, operation};
+
+	comm_count_sent(collective->comm, operation, range->count, element);
+	int r = emulation_queue(stream, run_sum, &sum, sizeof(sum));
+	if (r < 0)
+		snprintf(collective->error, sizeof(collective->error), "%s", gpu_error());
+	return r;
 }
 
 int collective_sum(struct collective *collective, const struct collective_range *ranges,
@@ -138,15 +152,23 @@ int collective_sum(struct collective *collective, const struct collective_range 
 {
 	int r = 0;
 
-	for (uint32_t i = 0; i < count && r == 0; i++) {
-		struct sum sum = {collective, ranges[i], element};
-
-		comm_count_sent(collective->comm, COMM_SUM, ranges[i].count, element);
-		r = emulation_queue(stream, run_sum, &sum, sizeof(sum));
-	}
-	if (r < 0)
-		snprintf(collective->error, sizeof(collective->error), "%s", gpu_error());
+	for (uint32_t i = 0; i < count && r == 0; i++)
+		r = queue(collective, &ranges[i], element, COMM_SUM, stream);
 	return r;
+}
+
+int collective_reduce_scatter(struct collective *collective, void *values, size_t count,
+			      enum comm_element element, gpu_stream stream)
+{
+	return queue(collective, &(struct collective_range){values, count}, element,
+		     COMM_REDUCE_SCATTER, stream);
+}
+
+int collective_all_gather(struct collective *collective, void *values, size_t count,
+			  enum comm_element element, gpu_stream stream)
+{
+	return queue(collective, &(struct collective_range){values, count}, element,
+		     COMM_ALL_GATHER, stream);
 }
 
 struct sum_activations {
@@ -166,7 +188,7 @@ static void run_sum_narrow(const struct sum_activations *sum)
 	for (size_t i = 0; i < sum->count && r == 0; i++)
 		wide[i] = half ? half_to_float(bits[i]) : bfloat_to_float(bits[i]);
 	if (r == 0)
-		r = sum_now(sum->collective->comm, wide, sum->count, COMM_FLOAT);
+		r = run_now(sum->collective->comm, COMM_SUM, wide, sum->count, COMM_FLOAT);
 	for (size_t i = 0; i < sum->count && r == 0; i++)
 		bits[i] = half ? float_to_half(wide[i]) : float_to_bfloat(wide[i]);
 	free(wide);
@@ -183,7 +205,7 @@ static void run_sum_activations(const void *arguments)
 		run_sum_narrow(sum);
 	else
 		check_sum(collective,
-			  sum_now(collective->comm, sum->values, sum->count, COMM_FLOAT));
+			  run_now(collective->comm, COMM_SUM, sum->values, sum->count, COMM_FLOAT));
 }
 
 int collective_sum_activations(struct collective *collective, void *values, size_t count,

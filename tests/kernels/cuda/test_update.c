@@ -785,38 +785,43 @@ static void direct(const struct kernel_case *k, enum cuda_element element)
 		run_step(&s, 1, hyper_of_step(1));
 }
 
-/*
- * The squares of split parameters are there for the ranks to sum, and count as what they summed to.
- */
+/* Sums of squares by class are there for the ranks to sum, and count as what these summed to. */
 static void split(void)
 {
 	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD};
+	/* classes by index of the chunk */
+	static const uint32_t classes[] = {3, 2, 1, 0};
 	struct step_arguments arguments = {.hyper = hyper_of_step(2)};
 	struct device_results results;
-	double part[2] = {0, 0}, found = 0;
+	double part[UPDATE_SUMS] = {0}, found[UPDATE_SUMS] = {0}, total = 0;
 	struct store s;
 
 	store_open_with(&s, declared, PARAMS_MAX, &sgd, CUDA_F32);
 	uint32_t count;
 	struct update_chunk *chunks = make_chunks(&s, &count);
-	for (uint32_t i = 0; i < count; i++)
-		chunks[i].split = i % 2;
+	for (uint32_t i = 0; i < count; i++) {
+		chunks[i].split = i % 4 == 1 || i % 4 == 2;
+		chunks[i].divided = i % 4 >= 2;
+	}
 	write_gradients(&s, 2);
 	write_bytes(s.arguments, &arguments);
 	for (uint32_t i = 0; i < count; i++)
 		for (uint32_t j = 0; j < chunks[i].count && chunks[i].trained; j++)
-			part[i % 2] += pow(s.model[GRADIENT][chunks[i].offset + j], 2);
-	struct array *sum = new_bytes(&found, sizeof(found));
+			part[classes[i % 4]] += pow(s.model[GRADIENT][chunks[i].offset + j], 2);
+	struct array *sums = new_bytes(found, sizeof(found));
 	s.update.chunks = array_uses(new_bytes(chunks, count * sizeof(*chunks)));
-	s.update.split = array_uses(sum);
-	assert_int_equal(update_split(&kernels_device, &s.update), 0);
-	array_read_bytes(sum, &found);
-	assert_true(fabs(found / part[1] - 1) < 1e-12);
-	found *= 3;
-	write_bytes(sum, &found);
+	s.update.sums = array_uses(sums);
+	assert_int_equal(update_squares(&kernels_device, &s.update), 0);
+	array_read_bytes(sums, found);
+	for (unsigned i = 0; i < UPDATE_SUMS; i++) {
+		assert_true(fabs(found[i] - part[i]) <= 1e-12 * part[i]);
+		found[i] *= i + 1;
+		total += part[i] * (i + 1);
+	}
+	write_bytes(sums, found);
 	assert_int_equal(update_decide(&kernels_device, &s.update), 0);
 	array_read_bytes(s.results, &results);
-	assert_true(fabs(results.grad_norm / sqrt(part[0] + 3 * part[1]) - 1) < 1e-12);
+	assert_true(fabs(results.grad_norm / sqrt(total) - 1) < 1e-12);
 	free(chunks);
 }
 

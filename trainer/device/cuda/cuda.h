@@ -81,6 +81,7 @@ bool cuda_is_registered(const struct cuda_device *device, const void *memory, si
 struct cuda_copy {
 	void *data;        /* in device memory */
 	uint32_t channels; /* 0 if there is no copy */
+	bool shared;       /* data is in cuda_params.weights */
 };
 
 struct cuda_params {
@@ -95,9 +96,15 @@ struct cuda_params {
 	struct update_chunk *host_chunks; /* the same on the host */
 	uint32_t chunk_count;
 	double *partial;                  /* in device memory, [chunk_count][UPDATE_NORMS] */
-	double *split;                    /* in device memory, with a group: struct update's */
 	struct update_decision *decision; /* in device memory */
 	struct cuda_matrices *matrices;   /* buffers of a by_matrix optimizer, else NULL */
+	/*
+	 * of a sharded store, in device memory, else NULL: divided weights of all ranks in the
+	 * device's element type [divided], at their offsets, unless DEVICE_VALUE has them; and sums
+	 * as in struct update
+	 */
+	void *weights;
+	double *sums, *tensor_sums;
 };
 
 int cuda_params_allocate(struct device_params *params);
@@ -109,7 +116,10 @@ int cuda_param_read(struct device_param *param, enum device_slot slot,
 void cuda_drop_gradients(struct device_params *params);
 int cuda_get_state(struct device_params *params, struct device_params_state *ret_state);
 int cuda_set_state(struct device_params *params, const struct device_params_state *state);
-/* Address of the parameter in that slot, in device memory; NULL if the store lacks the slot. */
+/*
+ * Address of the parameter in that slot, in device memory; NULL if the store lacks the slot. The
+ * slot must not be divided.
+ */
 float *cuda_param_slot(const struct device_param *param, enum device_slot slot);
 /*
  * While planning: adds a copy of the parameter's value with `channels` channels in the device's
@@ -131,6 +141,26 @@ int cuda_queue_update(struct device_params *params, const struct step_arguments 
 int cuda_queue_perturb(struct device_params *params, const struct step_arguments *arguments,
 		       struct device_results *results);
 int cuda_queue_restore(struct device_params *params);
+/*
+ * Sharded stores (ranks/shards.c); no-ops otherwise. Queue that all ranks receive what each has
+ * updated, and sums over ranks of values[count] in device memory; later computation waits for them.
+ * They set the device's error on failure.
+ */
+int cuda_shards_gather(struct device_params *params);
+int cuda_shards_sum(struct device_params *params, double *values, size_t count);
+int cuda_params_exchange(struct device_params *params, enum device_slot slot);
+/*
+ * Queues, on the stream of sums, that this rank's part of a bucket's gradients[count] is added to a
+ * divided DEVICE_GRAD. Returns errors of the GPU; pass them to cuda_check().
+ */
+int cuda_add_part(struct device_params *params, const struct bucket *bucket,
+		  const float *gradients);
+/* Queues the copy of a value, as cuda_param_prepare() makes it, from all ranks' weights. */
+int cuda_param_refresh(const struct device_param *param);
+/* Describes an update, with pointers in device memory; arguments and results may be NULL. */
+struct update cuda_describe_update(struct device_params *params,
+				   const struct step_arguments *arguments,
+				   struct device_results *results);
 /*
  * Creates plans and buffers for the matrix products of a by_matrix optimizer; no-op for other
  * optimizers. Sets the device's error on failure.
@@ -208,6 +238,14 @@ struct cuda_range {
 	size_t offset, count;
 };
 
+/* Memory that buckets of gradients take in turn, if the store keeps parts of gradients. */
+struct cuda_turn {
+	float *memory; /* in device memory, [elements] */
+	size_t elements;
+	gpu_event summed; /* the last bucket in it is summed */
+	uint32_t last;    /* while planning: that bucket */
+};
+
 /* State of a training graph with several ranks. */
 struct cuda_ranks {
 	const struct cuda_op *loss; /* or NULL */
@@ -216,6 +254,17 @@ struct cuda_ranks {
 	uint32_t complete[BUCKETS_MAX]; /* operation after which the bucket's all-reduce starts */
 	uint32_t started;               /* buckets started in the current step */
 	uint64_t awaited;               /* last step whose results the host has waited for */
+	/*
+	 * only if the store keeps parts of gradients: where operations write whole ones
+	 * [parameters], and which of them they do not write; of each bucket its memory, the
+	 * operation that writes to it first, and whether that waits for an earlier bucket
+	 */
+	float **gradients;
+	bool *untouched;
+	struct cuda_turn turns[BUCKETS_MAX];
+	uint32_t turn_count;
+	uint32_t turn[BUCKETS_MAX], begin[BUCKETS_MAX];
+	bool waits[BUCKETS_MAX];
 };
 
 /* What the backend executes for a planned device_graph. */
@@ -355,12 +404,17 @@ int cuda_ranks_plan(struct cuda_exec *exec);
 /* -ENOTSUP on all ranks if they have planned different orders of sums. */
 int cuda_ranks_compare(struct cuda_exec *exec);
 void cuda_ranks_release(struct cuda_exec *exec);
+/* Makes the stream of sums wait for computation so far, and computation for sums so far. */
+int cuda_ranks_fork(struct cuda_device *device);
+int cuda_ranks_join(struct cuda_device *device);
+/* Where operations write a gradient of which the store keeps a part; NULL for other gradients. */
+float *cuda_ranks_gradient(const struct cuda_exec *exec, const struct device_param *param);
 /* True if the operation needs sums over all ranks, like those of a synchronized norm. */
 bool cuda_ranks_sums(const struct cuda_exec *exec, const struct cuda_op *op);
 /* Queues the sum over the group of a product's result, in place. */
 int cuda_ranks_sum_product(struct cuda_exec *exec, const struct cuda_op *op);
-/* Queues the sum over the group of *values, in device memory. */
-int cuda_ranks_sum_split(struct cuda_device *device, double *value);
+/* Queues the sum over the group of values[count], in device memory. */
+int cuda_ranks_sum_group(struct cuda_device *device, double *values, size_t count);
 /* Queues the all-reduce of SUM and PRODUCTS, in place. */
 int cuda_ranks_sum_norm(struct cuda_exec *exec, const struct cuda_op *op);
 /*

@@ -3,6 +3,7 @@
  * allocate nothing.
  */
 #include "trainer/device/cuda/cuda.h"
+#include "trainer/device/shards.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,6 +18,8 @@ void *cuda_tensor_data(const struct cuda_exec *exec, const struct cuda_tensor *t
 	case CUDA_IN_ARENA:
 		return tensor->data;
 	case CUDA_IN_PARAMETER:
+		if (slot == DEVICE_GRAD && cuda_ranks_gradient(exec, tensor->param))
+			return cuda_ranks_gradient(exec, tensor->param);
 		if (exec->graph->options.mode == DEVICE_EVAL && slot == DEVICE_VALUE &&
 		    (exec->variant & CUDA_VARIANT_EMA))
 			slot = DEVICE_EMA;
@@ -175,17 +178,22 @@ static int plan_untouched(struct cuda_exec *exec)
 	for (size_t i = 0; i < params->count; i++) {
 		const struct device_param *param = params->items[i];
 
-		if (touched[i] || param->spec.kind == DEVICE_BUFFER || param->spec.frozen) {
+		touched[i] = touched[i] || param->spec.kind == DEVICE_BUFFER || param->spec.frozen;
+		/* cuda_ranks_after_op() zeroes gradients of which the store keeps parts */
+		if (touched[i] || device_param_is_sharded(param, DEVICE_GRAD)) {
 			range = NULL;
 			continue;
 		}
-		if (!range) {
+		size_t offset = shards_offset(param, DEVICE_GRAD, 0);
+		if (!range || offset < range->offset) {
 			range = &exec->untouched[exec->untouched_count++];
-			range->offset = param->offset;
+			range->offset = offset;
 		}
-		range->count = param->offset + param->elements - range->offset;
+		range->count = offset + param->elements - range->offset;
 	}
-	free(touched);
+	for (size_t i = 0; i < params->count; i++)
+		touched[i] = !touched[i];
+	exec->ranks.untouched = touched;
 	return 0;
 }
 

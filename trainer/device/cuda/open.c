@@ -169,6 +169,7 @@ static const struct device_ops cuda_ops = {
 	.params_release = cuda_params_release,
 	.param_write = cuda_param_write,
 	.param_read = cuda_param_read,
+	.params_exchange = cuda_params_exchange,
 	.drop_gradients = cuda_drop_gradients,
 	.get_state = cuda_get_state,
 	.set_state = cuda_set_state,
@@ -203,6 +204,7 @@ static void open_choose(struct cuda_device *device, const struct device_options 
 	if (precision == DEVICE_AUTO)
 		precision = DEVICE_BF16;
 	device->base.info.precision = precision;
+	device->base.copies_weights = precision != DEVICE_FP32;
 	device->element = precision == DEVICE_FP16   ? CUDA_F16
 			  : precision == DEVICE_BF16 ? CUDA_BF16
 						     : CUDA_F32;

@@ -1,6 +1,7 @@
 /* Parameters in device memory: slots, copies for operations, and the chunk table of the update. */
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/kernels/elementwise.h"
+#include "trainer/device/shards.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -44,7 +45,18 @@ float *cuda_param_slot(const struct device_param *param, enum device_slot slot)
 {
 	float *base = store_of(param->store)->slots[slot];
 
-	return base ? base + device_param_offset(param, slot) : NULL;
+	return base ? base + shards_offset(param, slot, 0) : NULL;
+}
+
+/* A divided weight of all ranks in cuda_params.weights; NULL if DEVICE_VALUE has it. */
+static void *cuda_weights(const struct device_param *param)
+{
+	const struct cuda_params *cuda = store_of(param->store);
+
+	if (!cuda->weights)
+		return NULL;
+	return (char *)cuda->weights +
+	       param->offset * cuda_element_size(device_of(param->store)->element);
 }
 
 void *cuda_param_copy(const struct device_param *param)
@@ -65,11 +77,14 @@ void cuda_params_release(struct device_params *params)
 	for (int i = 0; i < DEVICE_SLOTS; i++)
 		gpu_free(cuda->slots[i]);
 	for (size_t i = 0; cuda->copies && i < params->count; i++)
-		gpu_free(cuda->copies[i].data);
+		if (!cuda->copies[i].shared)
+			gpu_free(cuda->copies[i].data);
+	gpu_free(cuda->weights);
+	gpu_free(cuda->sums);
+	gpu_free(cuda->tensor_sums);
 	gpu_free(cuda->state);
 	gpu_free(cuda->chunks);
 	gpu_free(cuda->partial);
-	gpu_free(cuda->split);
 	gpu_free(cuda->decision);
 	cuda_matrices_free(cuda->matrices);
 	free(cuda->copies);
@@ -96,9 +111,57 @@ static int params_allocate_slots(struct device_params *params)
 	return r;
 }
 
+static struct device_range own_part(const struct device_param *param)
+{
+	return shards_part(param, param->store->shards.rank);
+}
+
 static uint32_t chunks_of(const struct device_param *param)
 {
-	return (uint32_t)((param->elements + UPDATE_CHUNK_MAX - 1) / UPDATE_CHUNK_MAX);
+	return (uint32_t)((own_part(param).count + UPDATE_CHUNK_MAX - 1) / UPDATE_CHUNK_MAX);
+}
+
+/* A chunk from element `first` of a parameter on. */
+static struct update_chunk params_chunk(const struct cuda_params *cuda,
+					const struct device_param *param, size_t first)
+{
+	const struct device_params *params = param->store;
+	const struct cuda_copy *copy = &cuda->copies[param->index];
+	struct device_range part = own_part(param);
+	size_t rest = part.first + part.count - first;
+	size_t offset = shards_offset(param, DEVICE_STATE, first);
+	bool divided = shards_divide(param);
+	struct update_chunk chunk = {
+		.offset = offset,
+		.value_shift = shards_offset(param, DEVICE_VALUE, first) - offset,
+		.gradient_shift = shards_offset(param, DEVICE_GRAD, first) - offset,
+		/* matrices and shards exclude each other */
+		.rest_offset = params->shards.world > 1 ? offset : param->rest_offset + first,
+		.count = (uint32_t)(rest < UPDATE_CHUNK_MAX ? rest : UPDATE_CHUNK_MAX),
+		.first = (uint32_t)first,
+		.begin = (uint32_t)part.first,
+		.param = (uint32_t)param->index,
+		.divided = divided,
+		.split = device_param_is_split(param),
+		.copy = copy->data,
+		.columns = columns_of(param),
+		.row = device_param_row(param),
+		.matrix = device_param_matrix(param),
+		.chunks = chunks_of(param),
+		.copy_columns = copy->channels,
+		.group = param->spec.group,
+		.lr_factor = param->spec.lr_factor,
+		.start = param->spec.start,
+		.trained = param->spec.kind != DEVICE_BUFFER && !param->spec.frozen,
+		.frozen = param->spec.frozen,
+	};
+
+	/* cuda_shards_gather() makes the other copies, of all ranks' parts */
+	if (divided) {
+		chunk.copy = cuda_weights(param);
+		chunk.copy_columns = chunk.columns;
+	}
+	return chunk;
 }
 
 static void params_fill_chunks(struct cuda_params *cuda, const struct device_params *params)
@@ -106,33 +169,35 @@ static void params_fill_chunks(struct cuda_params *cuda, const struct device_par
 	struct update_chunk *chunk = cuda->host_chunks;
 
 	for (size_t i = 0; i < params->count; i++) {
-		const struct device_param *param = params->items[i];
-		const struct cuda_copy *copy = &cuda->copies[i];
+		struct device_range part = own_part(params->items[i]);
 
-		for (size_t at = 0; at < param->elements; at += UPDATE_CHUNK_MAX) {
-			size_t rest = param->elements - at;
-
-			*chunk++ = (struct update_chunk){
-				.offset = param->offset + at,
-				.rest_offset = param->rest_offset + at,
-				.count = (uint32_t)(rest < UPDATE_CHUNK_MAX ? rest
-									    : UPDATE_CHUNK_MAX),
-				.first = (uint32_t)at,
-				.copy = copy->data,
-				.columns = columns_of(param),
-				.row = device_param_row(param),
-				.matrix = device_param_matrix(param),
-				.chunks = chunks_of(param),
-				.copy_columns = copy->channels,
-				.group = param->spec.group,
-				.lr_factor = param->spec.lr_factor,
-				.start = param->spec.start,
-				.split = device_param_is_split(param),
-				.trained = param->spec.kind != DEVICE_BUFFER && !param->spec.frozen,
-				.frozen = param->spec.frozen,
-			};
-		}
+		for (size_t at = 0; at < part.count; at += UPDATE_CHUNK_MAX)
+			*chunk++ = params_chunk(cuda, params->items[i], part.first + at);
 	}
+}
+
+/* Buffers of a sharded store. */
+static int params_allocate_shards(struct device_params *params)
+{
+	const struct device_shards *shards = &params->shards;
+	struct cuda_device *device = device_of(params);
+	struct cuda_params *cuda = params->backend;
+	uint64_t bytes = (shards->divided + 16) * cuda_element_size(device->element);
+	int r = 0;
+
+	if (shards->world > 1 || params->group)
+		cuda->sums = cuda_allocate(&r, UPDATE_SUMS * sizeof(*cuda->sums));
+	if (shards->world < 2)
+		return r;
+	cuda->tensor_sums =
+		cuda_allocate(&r, (params->count + 1) * UPDATE_NORMS * sizeof(*cuda->tensor_sums));
+	if (!shards->divides_values)
+		return r;
+	cuda->weights = cuda_allocate(&r, bytes);
+	if (r == 0)
+		r = gpu_fill(cuda->weights, 0, bytes, device->compute);
+	params->copies_bytes += shards->divided * cuda_element_size(device->element);
+	return r;
 }
 
 static int params_allocate_update(struct device_params *params)
@@ -149,10 +214,10 @@ static int params_allocate_update(struct device_params *params)
 	cuda->chunks = cuda_allocate(&r, (cuda->chunk_count + 1) * sizeof(*cuda->chunks));
 	cuda->partial =
 		cuda_allocate(&r, (cuda->chunk_count + 1) * UPDATE_NORMS * sizeof(*cuda->partial));
-	if (params->group)
-		cuda->split = cuda_allocate(&r, sizeof(*cuda->split));
 	cuda->decision = cuda_allocate(&r, sizeof(*cuda->decision));
 	cuda->state = cuda_allocate(&r, sizeof(*cuda->state));
+	if (r == 0)
+		r = params_allocate_shards(params);
 	params_fill_chunks(cuda, params);
 	return r;
 }
@@ -160,12 +225,8 @@ static int params_allocate_update(struct device_params *params)
 int cuda_params_allocate(struct device_params *params)
 {
 	struct device_params_state first = {.loss_scale = STEP_SCALE_FIRST};
-	struct cuda_params *cuda;
+	struct cuda_params *cuda = calloc(1, sizeof(*cuda));
 
-	if (params->shards.world > 1)
-		return device_fail(params->device, -ENOTSUP,
-				   "stores on GPUs cannot be sharded yet");
-	cuda = calloc(1, sizeof(*cuda));
 	if (!cuda)
 		return -ENOMEM;
 	params->backend = cuda;
@@ -187,23 +248,24 @@ int cuda_params_allocate(struct device_params *params)
 
 /* ---- copies ---- */
 
-/* Queues the copy of a value for operations. */
-static int params_refresh(const struct device_param *param)
+int cuda_param_refresh(const struct device_param *param)
 {
 	struct cuda_device *device = device_of(param->store);
 	const struct cuda_copy *copy = &store_of(param->store)->copies[param->index];
 	uint32_t columns = columns_of(param);
+	bool divided = device_param_is_sharded(param, DEVICE_VALUE);
 
-	if (!copy->channels)
+	if (!copy->channels || copy->shared)
 		return 0;
 	return elementwise_copy(&device->kernels,
 				&(struct elementwise_copy){
-					.from = cuda_param_slot(param, DEVICE_VALUE),
+					.from = divided ? cuda_weights(param)
+							: cuda_param_slot(param, DEVICE_VALUE),
 					.to = copy->data,
 					.rows = param->elements / columns,
 					.from_columns = columns,
 					.to_columns = copy->channels,
-					.from_element = CUDA_F32,
+					.from_element = divided ? device->element : CUDA_F32,
 					.to_element = device->element,
 				});
 }
@@ -213,6 +275,7 @@ int cuda_param_prepare(struct device_param *param, uint32_t channels)
 	struct cuda_device *device = device_of(param->store);
 	struct cuda_copy *copy = &store_of(param->store)->copies[param->index];
 	uint32_t columns = columns_of(param), has = copy->channels ? copy->channels : columns;
+	uint64_t bytes = param->elements / columns * channels * cuda_element_size(device->element);
 
 	if (copy->channels == channels ||
 	    (!copy->channels && device->element == CUDA_F32 && channels == columns))
@@ -222,13 +285,18 @@ int cuda_param_prepare(struct device_param *param, uint32_t channels)
 				   "parameter %s is wanted with %u channels by one graph and with "
 				   "%u by another",
 				   param->name, channels, has);
-	int r = gpu_allocate(param->elements / columns * channels *
-				     cuda_element_size(device->element),
-			     &copy->data);
+	copy->shared = channels == columns && device_param_is_sharded(param, DEVICE_VALUE);
+	if (copy->shared) {
+		copy->data = cuda_weights(param);
+		copy->channels = channels;
+		return 0;
+	}
+	int r = gpu_allocate(bytes, &copy->data);
 	if (r < 0)
 		return cuda_check(device, r, param->name);
 	copy->channels = channels;
-	return cuda_check(device, params_refresh(param), param->name);
+	param->store->copies_bytes += bytes;
+	return cuda_check(device, cuda_param_refresh(param), param->name);
 }
 
 int cuda_params_publish(struct device_params *params)
@@ -268,6 +336,40 @@ static int params_begin_gradients(struct device_params *params)
 			device_of(params)->compute);
 }
 
+/* Address of a parameter's part in a slot. */
+static float *part_at(const struct device_param *param, enum device_slot slot,
+		      const struct device_range *part)
+{
+	return store_of(param->store)->slots[slot] + shards_offset(param, slot, part->first);
+}
+
+/* Copies a divided weight's values to cuda_params.weights, by way of a buffer for them. */
+static int params_write_weights(const struct device_param *param, const float *values)
+{
+	struct cuda_device *device = device_of(param->store);
+	uint64_t bytes = param->elements * sizeof(float);
+	uint32_t columns = columns_of(param);
+	int r = 0;
+	void *buffer = cuda_allocate(&r, bytes);
+
+	if (r == 0)
+		r = gpu_copy_in(buffer, values, bytes, device->compute);
+	if (r == 0)
+		r = elementwise_copy(&device->kernels, &(struct elementwise_copy){
+							       .from = buffer,
+							       .to = cuda_weights(param),
+							       .rows = param->elements / columns,
+							       .from_columns = columns,
+							       .to_columns = columns,
+							       .from_element = CUDA_F32,
+							       .to_element = device->element,
+						       });
+	if (r == 0)
+		r = gpu_stream_synchronize(device->compute);
+	gpu_free(buffer);
+	return r;
+}
+
 int cuda_param_write(struct device_param *param, enum device_slot slot,
 		     const struct device_range *part, const float *values)
 {
@@ -287,11 +389,14 @@ int cuda_param_write(struct device_param *param, enum device_slot slot,
 		scaled = params_scale_values(values, param->elements, scale);
 		r = scaled ? 0 : -ENOMEM;
 	}
-	if (r == 0)
-		r = gpu_copy_in(cuda_param_slot(param, slot), scaled ? scaled : values,
-				param->elements * sizeof(float), device->compute);
+	if (r == 0 && part->count)
+		r = gpu_copy_in(part_at(param, slot, part),
+				(scaled ? scaled : values) + part->first,
+				part->count * sizeof(float), device->compute);
+	if (r == 0 && slot == DEVICE_VALUE && device_param_is_sharded(param, slot))
+		r = params_write_weights(param, values);
 	if (r == 0 && slot == DEVICE_VALUE)
-		r = params_refresh(param);
+		r = cuda_param_refresh(param);
 	if (r == 0)
 		r = gpu_stream_synchronize(device->compute);
 	free(scaled);
@@ -307,11 +412,13 @@ int cuda_param_read(struct device_param *param, enum device_slot slot,
 
 	if (slot == DEVICE_GRAD)
 		r = cuda_loss_scale(param->store, &scale);
-	if (r == 0)
-		r = cuda_copy_out(device, ret_values, cuda_param_slot(param, slot),
-				  param->elements * sizeof(float));
-	for (size_t i = 0; r == 0 && scale != 1 && i < param->elements; i++)
-		ret_values[i] = (float)((double)ret_values[i] / scale);
+	if (r == 0 && part->count)
+		r = cuda_copy_out(device, ret_values + part->first, part_at(param, slot, part),
+				  part->count * sizeof(float));
+	else if (r == 0)
+		r = gpu_stream_synchronize(device->compute);
+	for (size_t i = 0; r == 0 && scale != 1 && i < part->count; i++)
+		ret_values[part->first + i] = (float)((double)ret_values[part->first + i] / scale);
 	return cuda_check(device, r, param->name);
 }
 
@@ -350,11 +457,32 @@ int cuda_loss_scale(struct device_params *params, double *ret_scale)
 	return r;
 }
 
+int cuda_add_part(struct device_params *params, const struct bucket *bucket, const float *gradients)
+{
+	const struct device_shards *shards = &params->shards;
+	struct cuda_device *device = device_of(params);
+	struct kernel_device kernels = device->kernels;
+	size_t each = bucket->count / shards->world;
+
+	kernels.stream = device->reduce;
+	return elementwise_copy(&kernels, &(struct elementwise_copy){
+						  .from = gradients + shards->rank * each,
+						  .to = store_of(params)->slots[DEVICE_GRAD] +
+							bucket->offset / shards->world,
+						  .rows = each / SHARD_ALIGN,
+						  .from_columns = SHARD_ALIGN,
+						  .to_columns = SHARD_ALIGN,
+						  .from_element = CUDA_F32,
+						  .to_element = CUDA_F32,
+						  .add = true,
+					  });
+}
+
 /* ---- update ---- */
 
-static struct update params_describe_update(struct device_params *params,
-					    const struct step_arguments *arguments,
-					    struct device_results *results)
+struct update cuda_describe_update(struct device_params *params,
+				   const struct step_arguments *arguments,
+				   struct device_results *results)
 {
 	const struct cuda_params *cuda = params->backend;
 	bool scales = scales_loss(params);
@@ -372,32 +500,61 @@ static struct update params_describe_update(struct device_params *params,
 			    .max = scales ? SCALE_MAX : 1,
 			    .interval = STEP_SCALE_INTERVAL},
 		.partial = cuda->partial,
-		.split = cuda->split,
 		.decision = cuda->decision,
+		.sums = cuda->sums,
+		.tensor_sums = cuda->tensor_sums,
 	};
 
 	memcpy(update.slots, cuda->slots, sizeof(update.slots));
 	return update;
 }
 
-static int params_queue_decision(struct cuda_device *device, const struct update *update)
+/* Norm and decision. */
+static int params_decide(struct device_params *params, const struct update *update)
 {
-	int r = update->split ? update_split(&device->kernels, update) : 0;
+	struct cuda_device *device = device_of(params);
 
-	if (r == 0 && update->split)
-		r = cuda_ranks_sum_split(device, update->split);
-	return r < 0 ? r : update_decide(&device->kernels, update);
+	if (update->sums) {
+		int r = update_squares(&device->kernels, update);
+
+		if (r == 0)
+			r = cuda_shards_sum(params, update->sums, params->group ? 2 : 1);
+		if (r == 0 && params->group)
+			r = params->shards.world > 1
+				    ? cuda_ranks_sum_group(device, update->sums + 1, 2)
+				    : cuda_ranks_sum_group(device, update->sums + 2, 1);
+		if (r < 0)
+			return r;
+	}
+	return update_decide(&device->kernels, update);
+}
+
+/* Of a sharded store: norms of tensors for by_tensor optimizers. */
+static int params_measure(struct device_params *params, const struct update *update)
+{
+	struct cuda_device *device = device_of(params);
+	size_t count = params->count * UPDATE_NORMS;
+
+	if (!update->tensor_sums || !(DEVICE_OPTIMIZERS_BY_TENSOR >> params->optimizer.kind & 1))
+		return 0;
+	int r = gpu_fill(update->tensor_sums, 0, count * sizeof(double), device->compute);
+
+	if (r == 0)
+		r = update_measure(&device->kernels, update);
+	return r < 0 ? r : cuda_shards_sum(params, update->tensor_sums, count);
 }
 
 int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments,
 		      struct device_results *results)
 {
 	struct cuda_device *device = device_of(params);
-	struct update update = params_describe_update(params, arguments, results);
-	int r = params_queue_decision(device, &update);
+	struct update update = cuda_describe_update(params, arguments, results);
+	int r = params_decide(params, &update);
 
 	if (r == 0)
 		r = update_prepare(&device->kernels, &update);
+	if (r == 0)
+		r = params_measure(params, &update);
 	if (r < 0)
 		return cuda_check(device, r, "update");
 	r = cuda_queue_matrices(params, &update);
@@ -406,22 +563,24 @@ int cuda_queue_update(struct device_params *params, const struct step_arguments 
 	r = update_apply(&device->kernels, &update);
 	if (r == 0)
 		r = update_average(&device->kernels, &update);
-	return cuda_check(device, r, "update");
+	return r < 0 ? cuda_check(device, r, "update") : cuda_shards_gather(params);
 }
 
 int cuda_queue_perturb(struct device_params *params, const struct step_arguments *arguments,
 		       struct device_results *results)
 {
 	struct cuda_device *device = device_of(params);
-	struct update update = params_describe_update(params, arguments, results);
-	int r = params_queue_decision(device, &update);
+	struct update update = cuda_describe_update(params, arguments, results);
+	int r = params_decide(params, &update);
 
-	return r < 0 ? r : update_perturb(&device->kernels, &update);
+	if (r == 0)
+		r = update_perturb(&device->kernels, &update);
+	return r < 0 ? r : cuda_shards_gather(params);
 }
 
 int cuda_queue_restore(struct device_params *params)
 {
-	struct update update = params_describe_update(params, NULL, NULL);
+	struct update update = cuda_describe_update(params, NULL, NULL);
 
 	return update_restore(&device_of(params)->kernels, &update);
 }

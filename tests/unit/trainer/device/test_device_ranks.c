@@ -424,18 +424,18 @@ TEST(sharded)
 		compare(&variants[i]);
 }
 
-/* Bytes that a reduce-scatter or an all-gather of all divided weights sends, by a ring's formula.
- */
-static uint64_t sent_once(const struct net *net)
+/* Bytes that a ring sends once around of all divided weights, in elements of `size` bytes. */
+static uint64_t sent_once(const struct net *net, size_t size)
 {
 	const struct device_shards *shards = &net->params->shards;
 
-	return shards->divided * sizeof(float) / shards->world * (shards->world - 1);
+	return shards->divided * size / shards->world * (shards->world - 1);
 }
 
 /*
  * What a sharded store sends in a step: each weight's gradient once, each weight once, and twice as
- * much of what is not divided. What it takes: the parts of divided slots.
+ * much of what is not divided. What it takes: the parts of divided slots. GPUs keep and exchange
+ * weights in 16 bits if they compute in these; the fp32 values are divided, too.
  */
 TEST(sharded_costs)
 {
@@ -452,21 +452,29 @@ TEST(sharded_costs)
 		const struct device_shards *shards = &net.params->shards;
 		size_t whole = shards->elements - shards->divided;
 		size_t part = shards->divided / shards->world;
+		size_t size = shards->divides_values ? 2 : 4;
 		/* values and gradients; momentum, variance, EMA and Lookahead's weights */
-		uint64_t bytes = shards->divided + whole + 4 * (part + whole) + whole +
+		uint64_t bytes = (shards->divides_values ? part : shards->divided) + whole +
+				 4 * (part + whole) + whole +
 				 (shard == DEVICE_SHARD_GRADIENTS ? part : shards->divided);
 		struct comm_sent before = comm->sent;
 
 		step(&net, 1, NULL, &results);
 		bool scattered = shard == DEVICE_SHARD_GRADIENTS;
 		assert_int_equal(comm->sent.reduce_scatters - before.reduce_scatters,
-				 scattered * sent_once(&net));
+				 scattered * sent_once(&net, sizeof(float)));
 		assert_int_equal(comm->sent.all_gathers, before.all_gathers);
 		step(&net, 1, &hyper, &results);
 		assert_int_equal(comm->sent.reduce_scatters - before.reduce_scatters,
-				 (1 + scattered) * sent_once(&net));
-		assert_int_equal(comm->sent.all_gathers - before.all_gathers, sent_once(&net));
-		assert_int_equal(device_params_bytes(net.params), bytes * sizeof(float));
+				 (1 + scattered) * sent_once(&net, sizeof(float)));
+		assert_int_equal(comm->sent.all_gathers - before.all_gathers,
+				 sent_once(&net, size));
+		assert_int_equal(device_params_bytes(net.params) - net.params->copies_bytes,
+				 bytes * sizeof(float));
+		/* with biases, and the first weight with its channels padded to 8 */
+		if (shards->divides_values)
+			assert_in_range(net.params->copies_bytes, 2 * shards->divided,
+					2 * shards->divided + 2048);
 		/* buckets: as few elements of padding as the parts need to be equally long */
 		size_t weights = 8 * 27 + 8 * 72 + HIDDEN * 8 + HIDDEN * HIDDEN + CLASSES * HIDDEN;
 		assert_in_range(shards->divided, weights,

@@ -51,6 +51,25 @@ TEST(alike)
 	}
 }
 
+/* Parts are those of one rank, and bytes are gathered only. */
+TEST(parts)
+{
+	float values[4] = {0};
+	struct collective *collective;
+	char error[DEVICE_ERROR_MAX];
+
+	setenv("FAKE_NCCL_VERSION", "22803", 1);
+	assert_int_equal(collective_new(&alone, &collective, error), 0);
+	assert_int_equal(collective_connect(collective, error), 0);
+	assert_int_equal(collective_reduce_scatter(collective, values, 4, COMM_FLOAT, NULL), 0);
+	assert_int_equal(collective_all_gather(collective, values, 4, COMM_FLOAT, NULL), 0);
+	assert_int_equal(collective_all_gather(collective, values, 16, COMM_BYTE, NULL), 0);
+	assert_int_equal(collective_reduce_scatter(collective, values, 16, COMM_BYTE, NULL),
+			 -ECOMM);
+	assert_non_null(strstr(collective_error(collective), "ncclReduceScatter"));
+	collective_free(collective);
+}
+
 TEST(sums)
 {
 	float values[4] = {0};
@@ -60,7 +79,7 @@ TEST(sums)
 	char error[DEVICE_ERROR_MAX];
 
 	setenv("FAKE_NCCL_VERSION", "22803", 1);
-	setenv("FAKE_NCCL_SUMS", "2", 1);
+	setenv("FAKE_NCCL_SUMS", "5", 1); /* three of them in other tests */
 	assert_int_equal(collective_new(&alone, &collective, error), 0);
 	assert_string_equal(collective_name(collective), "NCCL 2.28.3");
 	assert_int_equal(collective_connect(collective, error), 0);

@@ -121,6 +121,11 @@ static int run_begin_gradients(struct cuda_exec *exec)
 
 	if (!run_is_training(exec) || (exec->variant & (CUDA_VARIANT_ADDS | CUDA_VARIANT_FORWARD)))
 		return 0;
+	if (exec->ranks.gradients)
+		r = gpu_fill(run_store(exec)->slots[DEVICE_GRAD], 0,
+			     exec->graph->params->shards.divided /
+				     device_world(&exec->device->base) * sizeof(float),
+			     exec->device->compute);
 	for (uint32_t i = 0; i < exec->untouched_count && r == 0; i++)
 		r = gpu_fill(run_store(exec)->slots[DEVICE_GRAD] + exec->untouched[i].offset, 0,
 			     exec->untouched[i].count * sizeof(float), exec->device->compute);

@@ -292,7 +292,9 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	if (row == (uint64_t)k * a.positions && column == 0)
 		kernel_store(a.bias, k, a.bias_element, a.beta[k] - a.running_mean[k] * scale);
 	kernel_store(a.to, at, a.to_element,
-		     column < a.from_columns ? a.w[row * a.from_columns + column] * scale : 0);
+		     column < a.from_columns
+			     ? kernel_load(a.w, row * a.from_columns + column, a.w_element) * scale
+			     : 0);
 }
 
 int elementwise_fold(const struct kernel_device *device, const struct elementwise_fold *arguments)

@@ -53,7 +53,8 @@ int elementwise_copies(const struct kernel_device *device,
  * Reads w once, writes `to` once.
  */
 struct elementwise_fold {
-	const float *w; /* [k][positions][from_columns]; positions = R S */
+	const void *w; /* [k][positions][from_columns] of w_element; positions = R S */
+	enum cuda_element w_element;
 	const float *gamma, *beta, *running_mean, *running_var; /* [k] */
 	float epsilon;
 	void *to;

@@ -30,6 +30,16 @@ DEVICE void store_four(float *to, const float *v)
 	kernel_store16(to, pack);
 }
 
+DEVICE float *value_of(const struct update *a, const struct update_chunk *chunk)
+{
+	return a->slots[DEVICE_VALUE] + (chunk->offset + chunk->value_shift);
+}
+
+DEVICE float *gradient_of(const struct update *a, const struct update_chunk *chunk)
+{
+	return a->slots[DEVICE_GRAD] + (chunk->offset + chunk->gradient_shift);
+}
+
 /* Launches one block per chunk. */
 static int launch_chunks(const struct kernel_device *device, const struct gpu_kernel &kernel,
 			 const struct update *update)
@@ -47,7 +57,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	update_squares_kernel(const __grid_constant__ struct update a)
 {
 	const struct update_chunk chunk = a.chunks[blockIdx.x];
-	const float *gradient = a.slots[DEVICE_GRAD] + chunk.offset;
+	const float *gradient = gradient_of(&a, &chunk);
 	double sum = 0;
 
 	if (chunk.trained) {
@@ -121,42 +131,48 @@ DEVICE void decide_update(const struct update *a, double sum)
 	grow_scale(state, &a->scaling);
 }
 
+/* Index in struct update's sums. */
+DEVICE int sums_class(const struct update_chunk *chunk)
+{
+	return chunk->divided ? (chunk->split ? 1 : 0) : (chunk->split ? 2 : 3);
+}
+
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	update_decide_kernel(const __grid_constant__ struct update a)
 {
 	double sum = 0;
 
-	for (uint32_t i = threadIdx.x; i < a.chunk_count; i += KERNEL_THREADS)
-		if (!a.split || !a.chunks[i].split)
-			sum += a.partial[i];
+	for (uint32_t i = threadIdx.x; i < a.chunk_count && !a.sums; i += KERNEL_THREADS)
+		sum += a.partial[i];
 	sum = reduce_sum<double>(sum);
 	if (threadIdx.x == 0)
-		decide_update(&a, a.split ? sum + *a.split : sum);
+		decide_update(&a, a.sums ? a.sums[0] + a.sums[3] + (a.sums[1] + a.sums[2]) : sum);
 }
 
 static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
-	update_split_kernel(const __grid_constant__ struct update a)
+	update_sums_kernel(const __grid_constant__ struct update a)
 {
-	double sum = 0;
+	for (int kind = 0; kind < UPDATE_SUMS; kind++) {
+		double sum = 0;
 
-	for (uint32_t i = threadIdx.x; i < a.chunk_count; i += KERNEL_THREADS)
-		if (a.chunks[i].split)
-			sum += a.partial[i];
-	sum = reduce_sum<double>(sum);
-	if (threadIdx.x == 0)
-		*a.split = sum;
+		for (uint32_t i = threadIdx.x; i < a.chunk_count; i += KERNEL_THREADS)
+			sum += sums_class(&a.chunks[i]) == kind ? a.partial[i] : 0;
+		sum = reduce_sum<double>(sum);
+		if (threadIdx.x == 0)
+			a.sums[kind] = sum;
+	}
 }
 
-int update_split(const struct kernel_device *device, const struct update *update)
+int update_squares(const struct kernel_device *device, const struct update *update)
 {
 	int r = launch_chunks(device, KERNEL(update_squares_kernel), update);
 
-	return r < 0 ? r : launch(device, KERNEL(update_split_kernel), 1, update);
+	return r < 0 ? r : launch(device, KERNEL(update_sums_kernel), 1, update);
 }
 
 int update_decide(const struct kernel_device *device, const struct update *update)
 {
-	int r = update->split ? 0 : launch_chunks(device, KERNEL(update_squares_kernel), update);
+	int r = update->sums ? 0 : launch_chunks(device, KERNEL(update_squares_kernel), update);
 
 	return r < 0 ? r : launch(device, KERNEL(update_decide_kernel), 1, update);
 }
@@ -185,7 +201,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 {
 	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	uint64_t row = a.optimizer.centralize ? chunk.row : 0;
-	float *gradient = a.slots[DEVICE_GRAD] + (chunk.offset - chunk.first);
+	float *gradient = gradient_of(&a, &chunk) - chunk.first;
 	float limit = gradients_limit(&a.optimizer, a.decision);
 
 	if (!a.decision->made || !chunk.trained)
@@ -223,12 +239,11 @@ DEVICE float *state_of(const struct update *a, const struct update_chunk *chunk,
 DEVICE void measure_element(const struct update *a, const struct update_chunk *chunk,
 			    const struct update_rates *rates, uint32_t at, double *squares)
 {
-	uint64_t i = chunk->offset + at;
 	struct update_element e;
 	float measured[UPDATE_NORMS] = {0, 0};
 
-	e.w = a->slots[DEVICE_VALUE][i];
-	e.g = a->slots[DEVICE_GRAD][i];
+	e.w = value_of(a, chunk)[at];
+	e.g = gradient_of(a, chunk)[at];
 	UNROLL
 	for (int s = 0; s < DEVICE_STATES_MAX; s++)
 		e.state[s] = state_of(a, chunk, s) ? state_of(a, chunk, s)[at] : 0;
@@ -280,7 +295,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	const struct update_chunk chunk = a.chunks[blockIdx.x];
 	double squares[UPDATE_NORMS] = {0, 0};
 
-	if (!a.decision->made || !chunk.trained || !chunk.row || chunk.first)
+	if (!a.decision->made || !chunk.trained || !chunk.row || chunk.first != chunk.begin)
 		return;
 	for (uint32_t i = threadIdx.x; i < chunk.chunks; i += KERNEL_THREADS) {
 		UNROLL
@@ -293,6 +308,8 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 
 		if (threadIdx.x == 0)
 			norms_of(&a, blockIdx.x)[n] = sum;
+		if (threadIdx.x == 0 && a.tensor_sums)
+			a.tensor_sums[(uint64_t)chunk.param * UPDATE_NORMS + n] = sum;
 	}
 }
 
@@ -303,7 +320,10 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 DEVICE float ratio_of(const struct update *a, const struct update_chunk *chunk,
 		      const struct update_rates *rates)
 {
-	const double *squares = norms_of(a, blockIdx.x - chunk->first / UPDATE_CHUNK_MAX);
+	const double *squares = a->tensor_sums
+					? a->tensor_sums + (uint64_t)chunk->param * UPDATE_NORMS
+					: norms_of(a, blockIdx.x - (chunk->first - chunk->begin) /
+									   UPDATE_CHUNK_MAX);
 	float norm[UPDATE_NORMS];
 
 	if (!(DEVICE_OPTIMIZERS_BY_TENSOR >> a->optimizer.kind & 1) || !chunk->trained ||
@@ -363,16 +383,15 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	if (!a.decision->made || !chunk.trained || !chunk.row)
 		return;
 	for (uint32_t at = threadIdx.x; at < chunk.count && chunk.matrix; at += KERNEL_THREADS) {
-		uint64_t i = chunk.offset + at;
 		struct update_element e;
 
-		e.w = a.slots[DEVICE_VALUE][i];
-		e.g = a.slots[DEVICE_GRAD][i];
+		e.w = value_of(&a, &chunk)[at];
+		e.g = gradient_of(&a, &chunk)[at];
 		UNROLL
 		for (int s = 0; s < DEVICE_STATES_MAX; s++)
 			e.state[s] = s < DEVICE_MATRIX_STATES ? state_of(&a, &chunk, s)[at] : 0;
 		float direction = update_direction(a.optimizer.kind, &e, &rates);
-		a.slots[DEVICE_GRAD][i] = direction;
+		gradient_of(&a, &chunk)[at] = direction;
 		UNROLL
 		for (int s = 0; s < DEVICE_MATRIX_STATES; s++)
 			state_of(&a, &chunk, s)[at] = e.state[s];
@@ -497,14 +516,14 @@ DEVICE void update_single(const struct update *a, const struct update_chunk *chu
 	struct update_element e;
 	float ema = r->averages ? a->slots[DEVICE_EMA][i] : 0;
 
-	e.w = a->slots[DEVICE_VALUE][i];
-	e.g = chunk->trained ? a->slots[DEVICE_GRAD][i] : 0;
+	e.w = value_of(a, chunk)[at];
+	e.g = chunk->trained ? gradient_of(a, chunk)[at] : 0;
 	UNROLL
 	for (int s = 0; s < DEVICE_STATES_MAX; s++)
 		e.state[s] = has_state(a, chunk, s) ? state_of(a, chunk, s)[at] : 0;
 	update_element(&e, &ema, r, chunk->trained);
 	if (chunk->trained || r->returns)
-		a->slots[DEVICE_VALUE][i] = e.w;
+		value_of(a, chunk)[at] = e.w;
 	UNROLL
 	for (int s = 0; s < DEVICE_STATES_MAX; s++)
 		if (has_state(a, chunk, s))
@@ -528,9 +547,9 @@ DEVICE void load_slots(struct slot_values *f, const struct update *a,
 	UNROLL
 	for (int j = 0; j < FOUR; j++)
 		f->g[j] = f->ema[j] = 0;
-	load_four(f->w, a->slots[DEVICE_VALUE] + i);
+	load_four(f->w, value_of(a, chunk) + at);
 	if (chunk->trained)
-		load_four(f->g, a->slots[DEVICE_GRAD] + i);
+		load_four(f->g, gradient_of(a, chunk) + at);
 	UNROLL
 	for (int s = 0; s < DEVICE_STATES_MAX; s++) {
 		UNROLL
@@ -570,7 +589,7 @@ DEVICE void store_slots(const struct slot_values *f, const struct update *a,
 	uint64_t i = chunk->offset + at;
 
 	if (chunk->trained || r->returns)
-		store_four(a->slots[DEVICE_VALUE] + i, f->w);
+		store_four(value_of(a, chunk) + at, f->w);
 	UNROLL
 	for (int s = 0; s < DEVICE_STATES_MAX; s++)
 		if (has_state(a, chunk, s))
@@ -631,15 +650,21 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 3)
 		update_single(&a, &chunk, &r, at);
 }
 
+int update_measure(const struct kernel_device *device, const struct update *update)
+{
+	if (!(DEVICE_OPTIMIZERS_BY_TENSOR >> update->optimizer.kind & 1))
+		return 0;
+	int r = launch_chunks(device, KERNEL(update_measure_kernel), update);
+
+	return r < 0 ? r : launch_chunks(device, KERNEL(update_total_kernel), update);
+}
+
 int update_apply(const struct kernel_device *device, const struct update *update)
 {
 	int r = 0;
 
-	if ((DEVICE_OPTIMIZERS_BY_TENSOR >> update->optimizer.kind & 1)) {
-		r = launch_chunks(device, KERNEL(update_measure_kernel), update);
-		if (r == 0)
-			r = launch_chunks(device, KERNEL(update_total_kernel), update);
-	}
+	if (!update->tensor_sums)
+		r = update_measure(device, update);
 	return r < 0 ? r : launch_chunks(device, KERNEL(update_apply_kernel), update);
 }
 
@@ -648,7 +673,7 @@ int update_apply(const struct kernel_device *device, const struct update *update
 DEVICE void move_value(const struct update *a, const struct update_chunk *chunk, uint32_t at,
 		       float value)
 {
-	a->slots[DEVICE_VALUE][chunk->offset + at] = value;
+	value_of(a, chunk)[at] = value;
 	if (chunk->copy)
 		store_copy(a, chunk, chunk->first + at, value);
 }
@@ -657,12 +682,12 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	update_perturb_kernel(const __grid_constant__ struct update a)
 {
 	const struct update_chunk chunk = a.chunks[blockIdx.x];
-	const float *gradient = a.slots[DEVICE_GRAD] + chunk.offset;
+	const float *gradient = gradient_of(&a, &chunk);
 
 	if (!chunk.trained)
 		return;
 	for (uint32_t at = threadIdx.x; at < chunk.count; at += KERNEL_THREADS) {
-		float w = a.slots[DEVICE_VALUE][chunk.offset + at];
+		float w = value_of(&a, &chunk)[at];
 
 		a.slots[DEVICE_UNPERTURBED][chunk.offset + at] = w;
 		if (a.decision->made)
@@ -728,7 +753,7 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 	if (rule.share == 0 || (!chunk.trained && !rule.buffers))
 		return;
 	for (uint32_t at = threadIdx.x; at < chunk.count; at += KERNEL_THREADS) {
-		float w = a.slots[DEVICE_VALUE][chunk.offset + at];
+		float w = value_of(&a, &chunk)[at];
 
 		if (rule.share != 1)
 			w = (1 - rule.share) * average[at] + (1 - (1 - rule.share)) * w;
@@ -736,6 +761,25 @@ static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
 		if (rule.returns && chunk.trained)
 			move_value(&a, &chunk, at, w);
 	}
+}
+
+static __global__ void __launch_bounds__(KERNEL_THREADS, 2)
+	update_exchange_kernel(const __grid_constant__ struct update a)
+{
+	const struct update_chunk chunk = a.chunks[blockIdx.x];
+	float *average = a.slots[a.average] + chunk.offset;
+
+	for (uint32_t at = threadIdx.x; at < chunk.count; at += KERNEL_THREADS) {
+		float w = value_of(&a, &chunk)[at];
+
+		move_value(&a, &chunk, at, average[at]);
+		average[at] = w;
+	}
+}
+
+int update_exchange(const struct kernel_device *device, const struct update *update)
+{
+	return launch_chunks(device, KERNEL(update_exchange_kernel), update);
 }
 
 int update_average(const struct kernel_device *device, const struct update *update)

@@ -20,13 +20,22 @@
 #include "trainer/device/optimizers/perturb.h"
 
 #define UPDATE_CHUNK_MAX 4096 /* elements */
+#define UPDATE_SUMS      4    /* of squares, by which ranks sum them */
 
 /* A range of one parameter. */
 struct update_chunk {
-	uint64_t offset;      /* offset of the chunk in slots: the parameter's offset + first */
+	uint64_t offset; /* offset of the chunk in slots: the parameter's offset + first */
+	/*
+	 * of a sharded store: what offset lacks in the slots of values and gradients, and the first
+	 * element of the parameter in this rank's part, whose first chunk begins there
+	 */
+	uint64_t value_shift, gradient_shift;
+	uint32_t begin;
+	uint32_t param;       /* index of the parameter */
+	uint32_t divided;     /* the ranks have a part of the parameter each */
 	uint64_t rest_offset; /* offset of the chunk in state slots without matrices */
 	uint32_t count;       /* 1..UPDATE_CHUNK_MAX */
-	uint32_t first;       /* offset in the parameter, multiple of UPDATE_CHUNK_MAX */
+	uint32_t first;       /* offset in the parameter, begin + multiple of UPDATE_CHUNK_MAX */
 	/* the parameter's whole copy in `copy_element`, [..][copy_columns]; NULL for none */
 	void *copy;
 	/*
@@ -66,14 +75,17 @@ struct update {
 	struct device_params_state *state; /* counters and loss scale: read and updated */
 	struct device_results *results;    /* grad_norm, loss_scale, updated, skipped are set */
 	struct update_scaling scaling;
-	double *partial; /* workspace, [chunk_count][UPDATE_NORMS] */
-	/*
-	 * in device memory: the sum of squares of the gradients of split parameters; NULL if none
-	 * is split
-	 */
-	double *split;
+	double *partial;                  /* workspace, [chunk_count][UPDATE_NORMS] */
 	struct update_decision *decision; /* read by the update; in device memory */
-	enum device_slot average;         /* set by the launcher */
+	/*
+	 * NULL for a store of which every rank has everything. Sums of squares of gradients
+	 * [UPDATE_SUMS]: 0, 1 of sharded ones, which the caller sums over the ranks that share
+	 * batches; then 1, 2 of parameters split over a group, which it sums over that; and 3 of
+	 * all others. Of by_tensor optimizers those of each tensor [params][UPDATE_NORMS], which
+	 * the caller sums over ranks
+	 */
+	double *sums, *tensor_sums;
+	enum device_slot average; /* set by the launcher of update_average() */
 };
 /*
  * Stores the sums of squares of the gradients in `partial`, then sets *decision, *state and
@@ -82,10 +94,12 @@ struct update {
  */
 int update_decide(const struct kernel_device *device, const struct update *update);
 /*
- * Stores this rank's part of *split, which must be summed over the ranks before update_decide();
- * that then leaves `partial` as it is here. Only if `split` is set.
+ * With `sums`, instead of what update_decide() and update_apply() do otherwise: update_squares()
+ * fills `sums`, which are to be summed over ranks before update_decide(); update_measure() fills
+ * tensor_sums, which are to be summed before update_apply().
  */
-int update_split(const struct kernel_device *device, const struct update *update);
+int update_squares(const struct kernel_device *device, const struct update *update);
+int update_measure(const struct kernel_device *device, const struct update *update);
 /*
  * Call before update_apply(). Clips and centralizes gradients, if enabled. For a by_matrix
  * optimizer, also replaces the gradients of matrices by the direction of the update, and stores the
@@ -111,6 +125,8 @@ int update_apply(const struct kernel_device *device, const struct update *update
  */
 int update_perturb(const struct kernel_device *device, const struct update *update);
 int update_restore(const struct kernel_device *device, const struct update *update);
+/* Exchanges values with the average in slot update->average, and updates the copies. */
+int update_exchange(const struct kernel_device *device, const struct update *update);
 /* Updates each existing average with its weight from step->hyper, one pass per average. */
 int update_average(const struct kernel_device *device, const struct update *update);
 

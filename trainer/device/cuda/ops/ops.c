@@ -68,8 +68,11 @@ void *cuda_at(const struct cuda_exec *exec, const struct cuda_op *op, enum cuda_
 
 bool cuda_adds(const struct cuda_exec *exec, const struct cuda_op *op, enum cuda_role role)
 {
-	bool micro_batch =
-		exec->graph->options.mode == DEVICE_TRAIN && (exec->variant & CUDA_VARIANT_ADDS);
+	const struct cuda_tensor *tensor = op->operands[role];
+	/* gradients of which the store keeps parts are added to these when they are summed */
+	bool divided = tensor && tensor->param && cuda_ranks_gradient(exec, tensor->param);
+	bool micro_batch = exec->graph->options.mode == DEVICE_TRAIN &&
+			   (exec->variant & CUDA_VARIANT_ADDS) && !divided;
 
 	return micro_batch || (op->adds >> role & 1);
 }

@@ -16,11 +16,13 @@ static struct cuda_tensor *evaluation_weights(struct lowering *l, const struct d
 					      uint32_t channels)
 {
 	struct node_state *state = node_state(l, node);
-	struct cuda_tensor *master = lower_param(l, node->weight, DEVICE_VALUE);
+	bool divided = device_param_is_sharded(node->weight, DEVICE_VALUE);
+	struct cuda_tensor *master = divided ? lower_weights(l, node->weight, channels)
+					     : lower_param(l, node->weight, DEVICE_VALUE);
 	bool folds = node->has_norm && l->options->fusion != DEVICE_FUSION_NONE;
 	struct device_shape shape = master->shape;
 
-	if (!folds && l->options->element == CUDA_F32 && shape.c == channels)
+	if (!folds && master->element == l->options->element && shape.c == channels)
 		return master;
 	shape.c = channels;
 	struct cuda_tensor *folded = lower_tensor(l, node, "weights", shape, l->options->element);
@@ -151,6 +153,7 @@ static int execute_fold(struct cuda_exec *exec, const struct cuda_op *op)
 	const struct cuda_tensor *w = op->operands[CUDA_W], *to = op->operands[CUDA_W16];
 	struct elementwise_fold arguments = {
 		.w = cuda_at(exec, op, CUDA_W),
+		.w_element = w->element,
 		.gamma = cuda_at(exec, op, CUDA_GAMMA),
 		.beta = cuda_at(exec, op, CUDA_BETA),
 		.running_mean = cuda_at(exec, op, CUDA_RUNNING_MEAN),
@@ -177,9 +180,9 @@ static int execute_fold(struct cuda_exec *exec, const struct cuda_op *op)
 }
 
 /*
- * For evaluation: W (F master, value or EMA as the step selects), GAMMA, BETA, RUNNING_MEAN,
- * RUNNING_VAR -> W16 E = W scale_k, BIAS = beta - mean scale. Without GAMMA, W16 = W. W16 may have
- * more input channels than W; the extra ones are 0.
+ * For evaluation: W (F master, value or EMA as the step selects; E in a sharded store), GAMMA,
+ * BETA, RUNNING_MEAN, RUNNING_VAR -> W16 E = W scale_k, BIAS = beta - mean scale. Without GAMMA,
+ * W16 = W. W16 may have more input channels than W; the extra ones are 0.
  */
 const struct cuda_op_def cuda_fold_op = {
 	.name = "fold",

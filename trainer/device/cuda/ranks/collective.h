@@ -1,9 +1,9 @@
 /*
- * All-reduce (sum) of device memory over ranks. Two implementations, selected at link time as for
- * gpu.h: nccl.c uses NCCL, tests/gpu/emulation/collective.c uses comm.h. comm.h provides rank and
- * world size, and transports the data that ranks need to connect.
+ * Sums of device memory over ranks, and exchange of their parts. Two implementations, selected at
+ * link time as for gpu.h: nccl.c uses NCCL, tests/gpu/emulation/collective.c uses comm.h. comm.h
+ * provides rank and world size, and transports the data that ranks need to connect.
  *
- * Operations are collective: every rank queues the same sums in the same order on one stream. They
+ * Operations are collective: every rank queues the same ones in the same order on one stream. They
  * may be captured. All ranks receive the same bits. Functions return 0 or a negative errno, -ECOMM
  * for failures between ranks; collective_error() then returns a sentence. Objects belong to the
  * thread that uses the device.
@@ -60,6 +60,15 @@ int collective_sum_activations(struct collective *collective, void *values, size
  * its use.
  */
 void collective_watch(struct collective *collective, struct collective *other);
+/*
+ * Queues the sum of values[world][count], of which rank r receives part r in its place; the other
+ * parts are undefined then.
+ */
+int collective_reduce_scatter(struct collective *collective, void *values, size_t count,
+			      enum comm_element element, gpu_stream stream);
+/* Queues that each rank's part of values[world][count] is sent to all others, in place. */
+int collective_all_gather(struct collective *collective, void *values, size_t count,
+			  enum comm_element element, gpu_stream stream);
 /*
  * Waits for an event recorded after sums. Returns early if a sum fails, e.g. because a rank on
  * another machine died, or one on this machine and comm.h says so, which MPI does not.

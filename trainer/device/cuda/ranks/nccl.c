@@ -31,7 +31,7 @@ typedef struct {
 
 enum { NCCL_SUCCESS = 0, NCCL_REMOTE_ERROR = 6, NCCL_IN_PROGRESS = 7 }; /* ncclResult_t */
 /* ncclDataType_t */
-enum { NCCL_FLOAT16 = 6, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_BFLOAT16 = 9 };
+enum { NCCL_UINT8 = 1, NCCL_FLOAT16 = 6, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_BFLOAT16 = 9 };
 enum { NCCL_SUM = 0 }; /* ncclRedOp_t */
 
 /* Enumerations are passed as int. */
@@ -41,6 +41,10 @@ struct nccl {
 	int (*ncclCommInitRank)(ncclComm_t *comm, int world, ncclUniqueId id, int rank);
 	int (*ncclAllReduce)(const void *from, void *to, size_t count, int type, int operation,
 			     ncclComm_t comm, gpu_stream stream);
+	int (*ncclReduceScatter)(const void *from, void *to, size_t count, int type, int operation,
+				 ncclComm_t comm, gpu_stream stream);
+	int (*ncclAllGather)(const void *from, void *to, size_t count, int type, ncclComm_t comm,
+			     gpu_stream stream);
 	int (*ncclGroupStart)(void);
 	int (*ncclGroupEnd)(void);
 	int (*ncclCommGetAsyncError)(ncclComm_t comm, int *status);
@@ -72,6 +76,8 @@ static int nccl_load_functions(void *library, struct nccl *ret_nccl, char *error
 	LOAD(ncclGetUniqueId)
 	LOAD(ncclCommInitRank)
 	LOAD(ncclAllReduce)
+	LOAD(ncclReduceScatter)
+	LOAD(ncclAllGather)
 	LOAD(ncclGroupStart)
 	LOAD(ncclGroupEnd)
 	LOAD(ncclCommGetAsyncError)
@@ -205,6 +211,44 @@ const char *collective_name(const struct collective *collective)
 const char *collective_error(const struct collective *collective)
 {
 	return collective->error;
+}
+
+static int nccl_type(enum comm_element element)
+{
+	return element == COMM_FLOAT    ? NCCL_FLOAT32
+	       : element == COMM_DOUBLE ? NCCL_FLOAT64
+					: NCCL_UINT8;
+}
+
+/* This rank's part of values[world][count]: NCCL works in place if it reads or writes there. */
+static void *nccl_part(const struct collective *collective, void *values, size_t count,
+		       enum comm_element element)
+{
+	size_t size = element == COMM_FLOAT ? sizeof(float) : element == COMM_DOUBLE ? 8 : 1;
+
+	return (char *)values + collective->comm->rank * count * size;
+}
+
+int collective_reduce_scatter(struct collective *collective, void *values, size_t count,
+			      enum comm_element element, gpu_stream stream)
+{
+	comm_count_sent(collective->comm, COMM_REDUCE_SCATTER, count, element);
+	return nccl_check(collective,
+			  collective->nccl.ncclReduceScatter(
+				  values, nccl_part(collective, values, count, element), count,
+				  nccl_type(element), NCCL_SUM, collective->ranks, stream),
+			  "ncclReduceScatter");
+}
+
+int collective_all_gather(struct collective *collective, void *values, size_t count,
+			  enum comm_element element, gpu_stream stream)
+{
+	comm_count_sent(collective->comm, COMM_ALL_GATHER, count, element);
+	return nccl_check(collective,
+			  collective->nccl.ncclAllGather(
+				  nccl_part(collective, values, count, element), values, count,
+				  nccl_type(element), collective->ranks, stream),
+			  "ncclAllGather");
 }
 
 /* The group makes several ranges one launch; it must be ended even after an error. */

@@ -9,9 +9,11 @@
  * stream cannot go on without them, so they are queued on it.
  */
 #include "trainer/device/cuda/cuda.h"
+#include "trainer/device/shards.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 bool cuda_ranks_several(const struct device_graph *graph)
 {
@@ -116,11 +118,30 @@ int cuda_ranks_sum_product(struct cuda_exec *exec, const struct cuda_op *op)
 							 tensor->element, device->compute));
 }
 
-int cuda_ranks_sum_split(struct cuda_device *device, double *value)
+int cuda_ranks_sum_group(struct cuda_device *device, double *values, size_t count)
 {
 	return ranks_check_of(device, device->group,
-			      collective_sum(device->group, &(struct collective_range){value, 1}, 1,
+			      collective_sum(device->group,
+					     &(struct collective_range){values, count}, 1,
 					     COMM_DOUBLE, device->compute));
+}
+
+int cuda_ranks_fork(struct cuda_device *device)
+{
+	int r = gpu_event_record(device->ready, device->compute);
+
+	if (r == 0)
+		r = gpu_stream_wait(device->reduce, device->ready);
+	return cuda_check(device, r, "beginning a sum over ranks");
+}
+
+int cuda_ranks_join(struct cuda_device *device)
+{
+	int r = gpu_event_record(device->reduced, device->reduce);
+
+	if (r == 0)
+		r = gpu_stream_wait(device->compute, device->reduced);
+	return cuda_check(device, r, "waiting for a sum over ranks");
 }
 
 /*
@@ -134,11 +155,9 @@ static int ranks_start_sum(struct cuda_exec *exec, const struct collective_range
 
 	if (exec->variant & CUDA_VARIANT_WARMS_UP)
 		return 0;
-	int r = gpu_event_record(device->ready, device->compute);
-	if (r == 0)
-		r = gpu_stream_wait(device->reduce, device->ready);
+	int r = cuda_ranks_fork(device);
 	if (r < 0)
-		return cuda_check(device, r, "beginning a sum over ranks");
+		return r;
 	return ranks_check(
 		device, collective_sum(device->collective, ranges, count, element, device->reduce));
 }
@@ -146,23 +165,30 @@ static int ranks_start_sum(struct cuda_exec *exec, const struct collective_range
 /* Makes later computation wait for all sums so far. */
 static int ranks_join(struct cuda_exec *exec)
 {
-	struct cuda_device *device = exec->device;
-
-	if (exec->variant & CUDA_VARIANT_WARMS_UP)
-		return 0;
-	int r = gpu_event_record(device->reduced, device->reduce);
-	if (r == 0)
-		r = gpu_stream_wait(device->compute, device->reduced);
-	return cuda_check(device, r, "waiting for a sum over ranks");
+	return exec->variant & CUDA_VARIANT_WARMS_UP ? 0 : cuda_ranks_join(exec->device);
 }
 
 /* ---- planning ---- */
 
+static bool ranks_has_param(const struct bucket *bucket, const struct device_param *param)
+{
+	return param->offset >= bucket->offset && param->offset < bucket->offset + bucket->count;
+}
+
 static bool ranks_in_bucket(const struct bucket *bucket, const struct cuda_tensor *tensor)
 {
 	return tensor && tensor->storage == CUDA_IN_PARAMETER && tensor->slot == DEVICE_GRAD &&
-	       tensor->param->offset >= bucket->offset &&
-	       tensor->param->offset < bucket->offset + bucket->count;
+	       ranks_has_param(bucket, tensor->param);
+}
+
+/* True if the operation writes a gradient of the bucket. */
+static bool ranks_writes(const struct cuda_op *op, const struct bucket *bucket)
+{
+	for (int role = 0; role < CUDA_ROLES; role++)
+		if (ranks_in_bucket(bucket, op->operands[role]) &&
+		    cuda_op_writes(op, (enum cuda_role)role))
+			return true;
+	return false;
 }
 
 /*
@@ -171,10 +197,8 @@ static bool ranks_in_bucket(const struct bucket *bucket, const struct cuda_tenso
 static uint32_t ranks_completion(const struct cuda_program *program, const struct bucket *bucket)
 {
 	for (uint32_t i = program->op_count; i-- > 0;)
-		for (int role = 0; role < CUDA_ROLES; role++)
-			if (ranks_in_bucket(bucket, program->ops[i].operands[role]) &&
-			    cuda_op_writes(&program->ops[i], (enum cuda_role)role))
-				return i;
+		if (ranks_writes(&program->ops[i], bucket))
+			return i;
 	return 0;
 }
 
@@ -195,6 +219,186 @@ static int ranks_plan_buckets(struct cuda_exec *exec)
 		ranks->complete[i] = last;
 	}
 	return r;
+}
+
+/* ---- gradients that ranks keep parts of ---- */
+
+/*
+ * Such gradients are written to memory of their bucket. Buckets share memory one after the other;
+ * two are always in turn, so that one is summed while backward fills the other.
+ */
+#define BUCKETS_IN_TURN 2
+
+static bool ranks_divide(const struct cuda_exec *exec)
+{
+	return cuda_ranks_several(exec->graph) && exec->graph->params->has_optimizer &&
+	       shards_divide_slot(exec->graph->params, DEVICE_GRAD);
+}
+
+/* The first operation whose launch writes a gradient of the bucket. */
+static uint32_t ranks_beginning(const struct cuda_program *program, const struct bucket *bucket)
+{
+	uint32_t i = 0;
+
+	while (i + 1 < program->op_count && !ranks_writes(&program->ops[i], bucket))
+		i++;
+	/* the first of several conversions launches all of them */
+	while (i && program->ops[i].kind == CUDA_OP_WEIGHT_GRADIENT &&
+	       !program->ops[i].batch.launched)
+		i--;
+	return i;
+}
+
+/* Memory for a bucket that is written from `begin` on: that of an earlier one if that is summed. */
+static uint32_t ranks_choose_turn(const struct cuda_ranks *ranks, uint32_t begin)
+{
+	uint32_t best = ranks->turn_count;
+
+	for (uint32_t i = 0; i < ranks->turn_count && ranks->turn_count >= BUCKETS_IN_TURN; i++) {
+		uint32_t last = ranks->turns[i].last;
+
+		if (ranks->complete[last] < begin &&
+		    (best == ranks->turn_count ||
+		     ranks->complete[last] < ranks->complete[ranks->turns[best].last]))
+			best = i;
+	}
+	return best;
+}
+
+static void ranks_take_turns(struct cuda_exec *exec)
+{
+	struct cuda_ranks *ranks = &exec->ranks;
+
+	for (uint32_t i = 0; i < ranks->buckets.count; i++) {
+		const struct bucket *bucket = &ranks->buckets.items[i];
+
+		if (!bucket->scatters)
+			continue;
+		ranks->begin[i] = ranks_beginning(exec->program, bucket);
+		ranks->turn[i] = ranks_choose_turn(ranks, ranks->begin[i]);
+		struct cuda_turn *turn = &ranks->turns[ranks->turn[i]];
+		ranks->waits[i] = ranks->turn[i] < ranks->turn_count;
+		ranks->turn_count += !ranks->waits[i];
+		turn->last = i;
+		turn->elements = bucket->count > turn->elements ? bucket->count : turn->elements;
+	}
+}
+
+static int ranks_plan_memory(struct cuda_exec *exec)
+{
+	struct cuda_ranks *ranks = &exec->ranks;
+	const struct device_params *params = exec->graph->params;
+	int r = 0;
+
+	ranks->gradients = calloc(params->count + 1, sizeof(*ranks->gradients));
+	if (!ranks->gradients)
+		return -ENOMEM;
+	ranks_take_turns(exec);
+	for (uint32_t i = 0; i < ranks->turn_count; i++) {
+		struct cuda_turn *turn = &ranks->turns[i];
+
+		turn->memory = cuda_allocate(&r, turn->elements * sizeof(float));
+		turn->summed = cuda_event(&r, false);
+	}
+	for (uint32_t b = 0; b < ranks->buckets.count && r == 0; b++) {
+		const struct bucket *bucket = &ranks->buckets.items[b];
+
+		for (size_t i = 0; i < params->count && bucket->scatters; i++)
+			if (ranks_has_param(bucket, params->items[i]))
+				ranks->gradients[i] = ranks->turns[ranks->turn[b]].memory +
+						      (params->items[i]->offset - bucket->offset);
+	}
+	return r;
+}
+
+float *cuda_ranks_gradient(const struct cuda_exec *exec, const struct device_param *param)
+{
+	return exec->ranks.gradients ? exec->ranks.gradients[param->index] : NULL;
+}
+
+/* Makes backward wait for the sum of the bucket whose memory the operation begins to write. */
+static int ranks_wait_turn(struct cuda_exec *exec, const struct cuda_op *op)
+{
+	struct cuda_ranks *ranks = &exec->ranks;
+	uint32_t index = (uint32_t)(op - exec->program->ops);
+	int r = 0;
+
+	if (!ranks->gradients || (exec->variant & CUDA_VARIANT_WARMS_UP))
+		return 0;
+	for (uint32_t i = 0; i < ranks->buckets.count && r == 0; i++)
+		if (ranks->waits[i] && ranks->begin[i] == index)
+			r = gpu_stream_wait(exec->device->compute,
+					    ranks->turns[ranks->turn[i]].summed);
+	return cuda_check(exec->device, r, "waiting for a sum over ranks");
+}
+
+/* Zeroes gradients of a bucket's memory that no operation writes. */
+static int ranks_zero_untouched(struct cuda_exec *exec, uint32_t index)
+{
+	const struct device_params *params = exec->graph->params;
+	const struct bucket *bucket = &exec->ranks.buckets.items[index];
+	int r = 0;
+
+	for (size_t i = 0; i < params->count && r == 0; i++)
+		if (ranks_has_param(bucket, params->items[i]) && exec->ranks.untouched[i])
+			r = gpu_fill(exec->ranks.gradients[i], 0,
+				     params->items[i]->elements * sizeof(float),
+				     exec->device->compute);
+	return cuda_check(exec->device, r, "gradients");
+}
+
+/* Sums a bucket's memory, and adds this rank's part to the store. */
+static int ranks_start_divided(struct cuda_exec *exec, uint32_t index)
+{
+	struct cuda_device *device = exec->device;
+	struct cuda_turn *turn = &exec->ranks.turns[exec->ranks.turn[index]];
+	struct device_params *params = exec->graph->params;
+	const struct bucket *bucket = &exec->ranks.buckets.items[index];
+	int r = ranks_zero_untouched(exec, index);
+
+	if (r == 0)
+		r = cuda_ranks_fork(device);
+	if (r == 0)
+		r = ranks_check(device,
+				collective_reduce_scatter(device->collective, turn->memory,
+							  bucket->count / params->shards.world,
+							  COMM_FLOAT, device->reduce));
+	if (r < 0)
+		return r;
+	r = cuda_add_part(params, bucket, turn->memory);
+	if (r == 0)
+		r = gpu_event_record(turn->summed, device->reduce);
+	return cuda_check(device, r, "gradients");
+}
+
+/* Starts to sum a bucket that is complete, if it is due in this step. */
+static int ranks_start_bucket(struct cuda_exec *exec, uint32_t index)
+{
+	struct cuda_device *device = exec->device;
+	const struct device_params *params = exec->graph->params;
+	const struct bucket *bucket = &exec->ranks.buckets.items[index];
+	float *gradients = ((struct cuda_params *)params->backend)->slots[DEVICE_GRAD];
+
+	if (exec->variant & CUDA_VARIANT_WARMS_UP)
+		return 0;
+	if (exec->ranks.gradients && bucket->scatters)
+		return ranks_start_divided(exec, index);
+	if (!(exec->variant & CUDA_VARIANT_UPDATES))
+		return 0;
+	if (!bucket->scatters)
+		return ranks_start_sum(
+			exec,
+			&(struct collective_range){
+				gradients + shards_whole_offset(params, bucket->offset),
+				bucket->count},
+			1, COMM_FLOAT);
+	int r = cuda_ranks_fork(device);
+	if (r < 0)
+		return r;
+	return ranks_check(device,
+			   collective_reduce_scatter(device->collective, gradients + bucket->offset,
+						     bucket->count / params->shards.world,
+						     COMM_FLOAT, device->reduce));
 }
 
 /*
@@ -232,7 +436,7 @@ int cuda_ranks_plan(struct cuda_exec *exec)
 	exec->ranks.totals = cuda_allocate(&r, sizeof(*exec->ranks.totals));
 	if (r == 0 && exec->graph->params->has_optimizer)
 		r = ranks_plan_buckets(exec);
-	return r;
+	return r == 0 && ranks_divide(exec) ? ranks_plan_memory(exec) : r;
 }
 
 /*
@@ -273,6 +477,12 @@ int cuda_ranks_compare(struct cuda_exec *exec)
 void cuda_ranks_release(struct cuda_exec *exec)
 {
 	gpu_free(exec->ranks.totals);
+	for (uint32_t i = 0; i < exec->ranks.turn_count; i++) {
+		gpu_free(exec->ranks.turns[i].memory);
+		gpu_event_free(exec->ranks.turns[i].summed);
+	}
+	free(exec->ranks.gradients);
+	free(exec->ranks.untouched);
 }
 
 /* ---- steps ---- */
@@ -316,14 +526,16 @@ int cuda_ranks_begin_step(struct cuda_exec *exec)
 
 int cuda_ranks_before(struct cuda_exec *exec, const struct cuda_op *op)
 {
+	int r = ranks_wait_turn(exec, op);
+
+	if (r < 0)
+		return r;
 	return cuda_ranks_several(exec->graph) && op->kind == CUDA_OP_LOSS ? ranks_join(exec) : 0;
 }
 
 int cuda_ranks_after_op(struct cuda_exec *exec, uint32_t index)
 {
 	struct cuda_ranks *ranks = &exec->ranks;
-	const struct buckets *buckets = &ranks->buckets;
-	float *gradients = ((struct cuda_params *)exec->graph->params->backend)->slots[DEVICE_GRAD];
 	int r = 0;
 
 	if (!cuda_ranks_several(exec->graph))
@@ -331,16 +543,12 @@ int cuda_ranks_after_op(struct cuda_exec *exec, uint32_t index)
 	if (exec->program->ops[index].kind == CUDA_OP_LOSS)
 		r = ranks_start_sum(exec, &(struct collective_range){&ranks->totals->loss, 3}, 1,
 				    COMM_DOUBLE);
-	if (!(exec->variant & CUDA_VARIANT_UPDATES))
+	if (!(exec->variant & CUDA_VARIANT_UPDATES) &&
+	    (!ranks->gradients || (exec->variant & CUDA_VARIANT_FORWARD)))
 		return r;
-	while (r == 0 && ranks->started < buckets->count &&
-	       ranks->complete[ranks->started] <= index) {
-		const struct bucket *bucket = &buckets->items[ranks->started++];
-
-		r = ranks_start_sum(
-			exec, &(struct collective_range){gradients + bucket->offset, bucket->count},
-			1, COMM_FLOAT);
-	}
+	while (r == 0 && ranks->started < ranks->buckets.count &&
+	       ranks->complete[ranks->started] <= index)
+		r = ranks_start_bucket(exec, ranks->started++);
 	return r;
 }
 
