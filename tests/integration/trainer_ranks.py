@@ -358,6 +358,30 @@ class Variants(Programs):
         self.check_like_one("gpus", 1e-5, 1e-3)
         self.check_sent("gpus", 2)
 
+    def test_sharded(self):
+        """50 steps of a ResNet and a vision transformer: losses like one rank's, whatever is sharded, on CPUs and emulated GPUs."""
+        nets = {"resnet": ("optim.name=sgd", "model.bn_sync=yes"), "vit": ("optim.name=adamw", "optim.lr=0.0003")}
+        vit = ("model.name=vit_tiny_patch16", "model.width=0.25", "model.patch=8", "model.image_size=48", "model.bn_sync=no")
+        methods = ("train.epochs=3", "optim.clip_norm=1", "train.recompute=1", "data.val_batch_size=12")
+        gpu = {"trainer": os.environ["TRAINER_EMULATED"]}
+        for net, settings in nets.items():
+            settings = (*(vit if net == "vit" else ()), *settings, *methods)
+            accumulates = ("train.accumulate=3",) if net == "vit" else ()  # the batch norms of micro-batches are others
+            self.expect(self.run_ranks(1, f"{net}-whole", *settings), 0)
+            whole = [step["loss"] for step in self.steps(f"{net}-whole")]
+            self.assertEqual(len(whole), 51)
+            for ranks, shard, keys in ((2, "optimizer", {}), (4, "gradients", {}), (2, "gradients", gpu)):
+                name = f"{net}-{ranks}-{shard}-{len(keys)}"
+                device = "--device=cuda" if keys else "--device=cpu"
+                with self.subTest(name=name):
+                    done = self.run_ranks(ranks, name, device, f"train.shard={shard}", *settings, *accumulates, **keys)
+                    self.expect(done, 0, f"train.shard: each of {ranks} ranks keeps")
+                    apart = [abs(a["loss"] / b - 1) for a, b in zip(self.steps(name), whole, strict=True)]
+                    self.assertLess(max(apart[:5]), 1e-5)
+                    self.assertLess(max(apart), 1e-3)
+                    for a, b in zip(self.lines(name, event="eval"), self.lines(f"{net}-whole", event="eval"), strict=True):
+                        self.assertLess(abs(a["loss"] / b["loss"] - 1), 1e-3)
+
     def test_taught(self):
         """With a teacher, which each rank loads, and class weights: the divisors of the two losses differ."""
         teacher = [f"train.teacher={self.folder}/one/model.safetensors", f"train.teacher_recipe={self.folder}/one/recipe.ini"]

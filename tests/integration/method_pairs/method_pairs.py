@@ -19,6 +19,7 @@ import nudge
 
 TRAINER = os.environ["TRAINER"]
 EMULATED = os.environ.get("TRAINER_EMULATED")
+MPIRUN = os.environ.get("MPIRUN")
 LIMIT = int(os.environ.get("METHOD_PAIRS_RECIPES", "0"))
 REFUSED_MAX = 0.05
 
@@ -38,6 +39,12 @@ def settings(row, folder="{folder}"):
 
 def plain():
     return {factor: next(iter(levels)) for factor, levels in methods.FACTORS.items()}
+
+
+def ranks_of(row):
+    """Returns the number of ranks for a recipe: two for shards, where batches can be divided further."""
+    parts = row["micro-batches"] == "two" and row["statistics"] == "of groups"
+    return 1 if row["shards"] == "none" or parts or row["samples"] == "hard ones" or not MPIRUN else 2
 
 
 def describe_row(row):
@@ -96,7 +103,8 @@ class MethodPairs(unittest.TestCase):
     def run_row(self, name, row, *options, trainer=TRAINER, device="cpu", first=1):
         """Returns the losses of the steps from `first` on, and those of evaluations."""
         output = f"{self.folder}/{name}"
-        command = self.command(trainer, row, "--overwrite", f"--device={device}", "--output", output, *options)
+        launch = [MPIRUN, "-n", "2"] if ranks_of(row) > 1 else []
+        command = launch + self.command(trainer, row, "--overwrite", f"--device={device}", "--output", output, *options)
         done = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, f"{describe_row(row)}\n{' '.join(settings(row))}\n{done.stderr}")
         with open(f"{output}/log.jsonl") as file:

@@ -110,6 +110,8 @@ FACTORS = {
     },
     "micro-batches": {"one": [], "two": ["train.accumulate=2"], "found": ["train.accumulate=auto"]},
     "activations": {"kept": [], "computed anew": ["train.recompute=1"], "in pairs": ["train.recompute=2"]},
+    # on two ranks (method_pairs.py)
+    "shards": {"none": [], "optimizer": ["train.shard=optimizer"], "gradients": ["train.shard=gradients"]},
     "sharpness": {"any": [], "sam": ["train.sam=0.05"], "sam at times": ["train.sam=0.05", "train.sam_every=2"]},
     "copies": {"one": [], "two": ["data.repeats=2", "data.batch_size=16"]},
     "images": {"finished": [], "finished by the device": ["data.augment=device"]},

@@ -1,7 +1,7 @@
 /*
- * Calls of ranks.c to NCCL, with one rank: sums of the sizes that it queues, captured with events
- * around them, and recovery from a failure. tests/gpu/run runs it on a GPU; on the emulated GPU
- * fake_nccl.c replaces NCCL. A sum over one rank must return its input.
+ * Calls of ranks.c to NCCL, with one rank: sums of the sizes that it queues, parts, captured with
+ * events around them, and recovery from a failure. tests/gpu/run runs it on a GPU; on the emulated
+ * GPU fake_nccl.c replaces NCCL. A sum over one rank must return its input.
  */
 #include "tests/test.h"
 #include "trainer/device/cuda/ranks/collective.h"
@@ -127,6 +127,33 @@ TEST(sums)
 			expect(collective, &sums[j]);
 			sum_deinit(&sums[j]);
 		}
+	}
+	collective_free(collective);
+}
+
+/* A bucket's parts: scattered in fp32, and exchanged in fp32 and as the bytes of 16-bit weights. */
+TEST(parts)
+{
+	struct collective *collective = connect_alone();
+	struct sum sum;
+
+	for (int i = 0; i < 3; i++) {
+		sum_init(&sum, 1 << 16, COMM_FLOAT);
+		assert_int_equal(gpu_copy(sum.values, sum.source, sum.count * sum.size, compute),
+				 0);
+		assert_int_equal(gpu_event_record(ready, compute), 0);
+		assert_int_equal(gpu_stream_wait(reduce, ready), 0);
+		int r = i == 0 ? collective_reduce_scatter(collective, sum.values, sum.count,
+							   COMM_FLOAT, reduce)
+			       : collective_all_gather(collective, sum.values,
+						       i == 1 ? sum.count : sum.count * sum.size,
+						       i == 1 ? COMM_FLOAT : COMM_BYTE, reduce);
+		if (r < 0)
+			fail_msg("%s", collective_error(collective));
+		assert_int_equal(gpu_event_record(reduced, reduce), 0);
+		assert_int_equal(gpu_stream_wait(compute, reduced), 0);
+		expect(collective, &sum);
+		sum_deinit(&sum);
 	}
 	collective_free(collective);
 }
