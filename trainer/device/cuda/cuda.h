@@ -137,7 +137,7 @@ void *cuda_param_copy(const struct device_param *param);
  */
 int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments,
 		      struct device_results *results);
-/* Queue a perturbation, or its reversal. Return errors of the GPU; pass them to cuda_check(). */
+/* Queue a perturbation, or its reversal. Set the device's error on failure. */
 int cuda_queue_perturb(struct device_params *params, const struct step_arguments *arguments,
 		       struct device_results *results);
 int cuda_queue_restore(struct device_params *params);

@@ -509,13 +509,13 @@ struct update cuda_describe_update(struct device_params *params,
 	return update;
 }
 
-/* Norm and decision. */
+/* Norm and decision. Sets the device's error on failure, like the next function. */
 static int params_decide(struct device_params *params, const struct update *update)
 {
 	struct cuda_device *device = device_of(params);
 
 	if (update->sums) {
-		int r = update_squares(&device->kernels, update);
+		int r = cuda_check(device, update_squares(&device->kernels, update), "update");
 
 		if (r == 0)
 			r = cuda_shards_sum(params, update->sums, params->group ? 2 : 1);
@@ -526,7 +526,7 @@ static int params_decide(struct device_params *params, const struct update *upda
 		if (r < 0)
 			return r;
 	}
-	return update_decide(&device->kernels, update);
+	return cuda_check(device, update_decide(&device->kernels, update), "update");
 }
 
 /* Of a sharded store: norms of tensors for by_tensor optimizers. */
@@ -541,7 +541,8 @@ static int params_measure(struct device_params *params, const struct update *upd
 
 	if (r == 0)
 		r = update_measure(&device->kernels, update);
-	return r < 0 ? r : cuda_shards_sum(params, update->tensor_sums, count);
+	return r < 0 ? cuda_check(device, r, "update")
+		     : cuda_shards_sum(params, update->tensor_sums, count);
 }
 
 int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments,
@@ -552,12 +553,11 @@ int cuda_queue_update(struct device_params *params, const struct step_arguments 
 	int r = params_decide(params, &update);
 
 	if (r == 0)
-		r = update_prepare(&device->kernels, &update);
+		r = cuda_check(device, update_prepare(&device->kernels, &update), "update");
 	if (r == 0)
 		r = params_measure(params, &update);
-	if (r < 0)
-		return cuda_check(device, r, "update");
-	r = cuda_queue_matrices(params, &update);
+	if (r == 0)
+		r = cuda_queue_matrices(params, &update);
 	if (r < 0)
 		return r;
 	r = update_apply(&device->kernels, &update);
@@ -574,7 +574,7 @@ int cuda_queue_perturb(struct device_params *params, const struct step_arguments
 	int r = params_decide(params, &update);
 
 	if (r == 0)
-		r = update_perturb(&device->kernels, &update);
+		r = cuda_check(device, update_perturb(&device->kernels, &update), "perturbation");
 	return r < 0 ? r : cuda_shards_gather(params);
 }
 
@@ -582,5 +582,6 @@ int cuda_queue_restore(struct device_params *params)
 {
 	struct update update = cuda_describe_update(params, NULL, NULL);
 
-	return update_restore(&device_of(params)->kernels, &update);
+	return cuda_check(device_of(params), update_restore(&device_of(params)->kernels, &update),
+			  "update");
 }

@@ -153,13 +153,10 @@ static int run_queue_update(struct cuda_exec *exec)
 	int r = 0;
 
 	if (exec->variant & CUDA_VARIANT_PERTURBS)
-		return cuda_check(exec->device,
-				  cuda_queue_perturb(params, exec->arguments, exec->results),
-				  "perturbation");
+		return cuda_queue_perturb(params, exec->arguments, exec->results);
 	if (exec->variant & CUDA_VARIANT_PERTURBED)
 		r = cuda_queue_restore(params);
-	return r < 0 ? cuda_check(exec->device, r, "update")
-		     : cuda_queue_update(params, exec->arguments, exec->results);
+	return r < 0 ? r : cuda_queue_update(params, exec->arguments, exec->results);
 }
 
 static int run_queue_step(struct cuda_exec *exec)
