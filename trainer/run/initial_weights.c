@@ -124,8 +124,10 @@ static int open_begin_slow(struct run *run)
 	return 0;
 }
 
-static int open_fill(struct run *run)
+/* Rank 0. */
+static int open_fill_all(void *of)
 {
+	struct run *run = of;
 	if (!run->checkpoint) {
 		int r = open_initialize(run);
 		return r < 0 ? r : open_begin_slow(run);
@@ -140,7 +142,7 @@ static int open_fill(struct run *run)
 
 int open_fill_params(struct run *run)
 {
-	return run_lead(run, open_fill);
+	return ranks_lead(run->ctx.comm, run->network.params, open_fill_all, run, run->ctx.error);
 }
 
 int open_share_params(struct run *run)

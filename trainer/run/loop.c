@@ -210,8 +210,9 @@ int run_step(struct run *run)
 /* ---- between steps ---- */
 
 /* Rank 0: writes the checkpoint. */
-static int loop_write_checkpoint(struct run *run)
+static int loop_write_checkpoint(void *of)
 {
+	struct run *run = of;
 	const char *folder = run->ctx.options.output;
 	struct output *output = &run->output;
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
@@ -251,7 +252,7 @@ static int loop_save(struct run *run)
 	r = ranks_check_params(ctx->comm, run->network.params, ctx->error);
 	if (r < 0)
 		return run_fail_agreed(ctx, r);
-	r = run_lead(run, loop_write_checkpoint);
+	r = ranks_lead(ctx->comm, run->network.params, loop_write_checkpoint, run, ctx->error);
 	if (r == 0)
 		output_set_saved(&run->output, run->state.step);
 	return r;
@@ -356,15 +357,9 @@ static int loop_end_early(struct run *run)
 	return loop_between(run);
 }
 
-/* Rank 0: exports the weights at the end. */
-static int loop_export(struct run *run)
-{
-	return run->output.metrics ? run_export(run, "model.safetensors", NULL) : 0;
-}
-
 static int loop_finish(struct run *run, bool stopped)
 {
-	int r = stopped ? 0 : run_lead(run, loop_export);
+	int r = stopped ? 0 : run_export(run, "model.safetensors", NULL);
 	if (r < 0 || !run->output.metrics)
 		return r;
 	return run_end_line(run, stopped ? "stopped" : "finished");

@@ -150,7 +150,7 @@ int ranks_share_metadata(struct comm *comm, struct weights_metadata *metadata, c
 static int ranks_share_param(struct comm *comm, struct device_param *param, enum device_slot slot,
 			     float *values, char *error)
 {
-	/* ranks have their parts of a divided slot already (run_lead()) */
+	/* ranks have their parts of a divided slot already (ranks_lead()) */
 	if (!device_slot_lasts(slot) || !device_param_has(param, slot) ||
 	    device_param_is_divided(param, slot))
 		return 0;
@@ -186,6 +186,23 @@ int ranks_share_params(struct comm *comm, struct device_params *params, bool buf
 	}
 	free(values);
 	return r;
+}
+
+int ranks_lead(struct comm *comm, struct device_params *params, int (*lead)(void *of), void *of,
+	       char *error)
+{
+	int r = 0, shared;
+	if (comm->rank) {
+		shared = device_params_follow(params);
+	} else {
+		device_params_lead(params);
+		r = lead(of);
+		shared = device_params_dismiss(params);
+	}
+	if (r < 0 || shared == 0)
+		return r;
+	return fail(error, shared, "cannot share the parameters among ranks: %s",
+		    strerror(-shared));
 }
 
 static int ranks_hash_params(const struct device_params *params, uint64_t *ret_hash, char *error)

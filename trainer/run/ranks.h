@@ -33,9 +33,15 @@ int ranks_share_recipe(struct comm *comm, struct recipe *recipe, char *error);
 int ranks_share_metadata(struct comm *comm, struct weights_metadata *metadata, char *error);
 /*
  * Replaces every rank's parameters with rank 0's: all slots, or only the running statistics.
- * Divided ones are there already, since run_lead() shares what rank 0 writes.
+ * Divided ones are there already, since ranks_lead() shares what rank 0 writes.
  */
 int ranks_share_params(struct comm *comm, struct device_params *params, bool buffers_alone,
 		       char *error);
+/*
+ * Calls lead(of) on rank 0, which may read and write all parameters, while the others contribute
+ * and take their parts of divided ones.
+ */
+int ranks_lead(struct comm *comm, struct device_params *params, int (*lead)(void *of), void *of,
+	       char *error);
 /* -EDOM if a rank's weights differ from rank 0's in any bit. Running statistics may differ. */
 int ranks_check_params(struct comm *comm, const struct device_params *params, char *error);

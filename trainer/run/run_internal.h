@@ -88,20 +88,14 @@ int run_find_weights(struct run *run);
  */
 int run_update_bn(struct run *run);
 /*
- * Exports weights to the file `name` in the output folder. evaluation: their evaluation results as
- * text, or NULL.
+ * Exports weights to the file `name` in the output folder, on rank 0; all ranks call it.
+ * evaluation: their evaluation results as text, or NULL.
  */
 int run_export(struct run *run, const char *name, const char *evaluation);
 /* Returns the metadata to store with weights. The run owns the strings. */
 struct checkpoint_about run_about(const struct run *run);
 /* With --onnx: exports the network, with the weights evaluated last. */
 int run_write_onnx(struct run *run);
-
-/*
- * Calls function(run) on rank 0, while the other ranks contribute their parts of a divided store to
- * what it reads and writes. All ranks call this. Rank 0 returns the function's result.
- */
-int run_lead(struct run *run, int (*function)(struct run *run));
 
 /* ---- log lines and terminal (report/) ---- */
 

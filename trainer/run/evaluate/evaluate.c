@@ -506,18 +506,6 @@ static int evaluate_score_targets(struct run *run)
 	return 0;
 }
 
-/* Rank 0 */
-static int evaluate_export_best(struct run *run)
-{
-	struct checkpoint_state *state = &run->state;
-	if (!run->output.metrics)
-		return 0;
-	char metrics[METRICS_TEXT], text[METRICS_TEXT + 32];
-	metrics_text(run_metrics(run), state->eval_metric, true, metrics);
-	snprintf(text, sizeof(text), "step %llu, %s", (unsigned long long)state->step, metrics);
-	return run_export(run, "best.safetensors", text);
-}
-
 static int evaluate_keep_best(struct run *run)
 {
 	struct checkpoint_state *state = &run->state;
@@ -525,7 +513,12 @@ static int evaluate_keep_best(struct run *run)
 		return 0;
 	state->best_score = state->eval_metric[0];
 	state->best_step = state->step;
-	return run->ctx.recipe->checkpoint.best ? run_lead(run, evaluate_export_best) : 0;
+	if (!run->ctx.recipe->checkpoint.best || run->ctx.options.evaluate)
+		return 0;
+	char metrics[METRICS_TEXT], text[METRICS_TEXT + 32];
+	metrics_text(run_metrics(run), state->eval_metric, true, metrics);
+	snprintf(text, sizeof(text), "step %llu, %s", (unsigned long long)state->step, metrics);
+	return run_export(run, "best.safetensors", text);
 }
 
 int run_evaluate(struct run *run)

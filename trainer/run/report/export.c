@@ -11,26 +11,27 @@ struct checkpoint_about run_about(const struct run *run)
 	};
 }
 
-int run_lead(struct run *run, int (*function)(struct run *run))
+struct export
 {
-	struct device_params *params = run->network.params;
-	int r, ended;
-	if (run->ctx.comm->rank) {
-		r = device_params_follow(params);
-		return r < 0 ? run_fail_step(run, r, "parts of the parameters") : 0;
-	}
-	device_params_lead(params);
-	r = function(run);
-	ended = device_params_dismiss(params);
-	if (r == 0 && ended < 0)
-		return run_fail_step(run, ended, "parts of the parameters");
-	return r;
+	struct run *run;
+	const char *name, *evaluation;
+};
+
+/* Rank 0. */
+static int export_lead(void *of)
+{
+	const struct export *export = of;
+	struct run *run = export->run;
+	struct checkpoint_about about = run_about(run);
+	about.evaluation = export->evaluation;
+	if (!run->output.metrics)
+		return 0;
+	return output_export(&run->output, export->name, run->network.params,
+			     network_eval_slot(&run->network, &run->state), &about);
 }
 
 int run_export(struct run *run, const char *name, const char *evaluation)
 {
-	struct checkpoint_about about = run_about(run);
-	about.evaluation = evaluation;
-	return output_export(&run->output, name, run->network.params,
-			     network_eval_slot(&run->network, &run->state), &about);
+	struct export export = {run, name, evaluation};
+	return ranks_lead(run->ctx.comm, run->network.params, export_lead, &export, run->ctx.error);
 }
