@@ -13,6 +13,8 @@ LAUNCH = (sys.executable, str(pathlib.Path(__file__).with_name("launch.py")))
 TRAININGS = [
     ("data parallel", "resnet18", ["model.bn_sync=yes"]),
     ("data parallel, AdamW", "vit_tiny_patch16", ["model.patch=8", "model.image_size={side}", "optim.name=adamw", "optim.clip_norm=1"]),
+    ("divided optimizer state, AdamW", "vit_tiny_patch16", ["model.patch=8", "model.image_size={side}", "optim.name=adamw", "optim.clip_norm=1", "train.shard=optimizer"]),
+    ("divided gradients", "resnet18", ["model.bn_sync=yes", "train.shard=gradients"]),
     ("pairs of tensor ranks, AdamW", "vit_small_patch16", ["model.patch=8", "model.image_size={side}", "optim.name=adamw", "train.tensor={pair}"]),
 ]
 
