@@ -168,10 +168,13 @@ class Sandbox(Case):
             self.assertEqual(self.hash_of(self.open(ADDRESS), self.in_the_middle(replace)), self.expected)
 
     def test_a_crash_leaves_no_core(self):
+        def prepare():
+            resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+            signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # a shell's background jobs inherit that it is ignored
+
         def crash():
             self.cache.mkdir()  # where Landlock would let it write a core
-            process = subprocess.Popen([FETCH, "--socket", self.dir / "socket"], cwd=self.cache, stderr=subprocess.PIPE, text=True,
-                                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)))
+            process = subprocess.Popen([FETCH, "--socket", self.dir / "socket"], cwd=self.cache, stderr=subprocess.PIPE, text=True, preexec_fn=prepare)
             self.assertIn("sandbox", process.stderr.readline())
             process.send_signal(signal.SIGQUIT)  # no sanitizer catches it
             status = os.waitpid(process.pid, 0)[1]
