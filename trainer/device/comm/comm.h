@@ -106,7 +106,7 @@ int comm_all_gather_start(struct comm *comm, void *values, size_t count, enum co
 int comm_progress(struct comm *comm);
 /*
  * Counts an operation that a backend transports by itself. count as in the function that starts it:
- * of reduce-scatters and all-gathers, of a rank's part.
+ * of reduce-scatters and all-gathers, of a rank's part; COMM_BYTE with bytes for other elements.
  */
 void comm_count_sent(struct comm *comm, enum comm_operation operation, size_t count,
 		     enum comm_element element);
