@@ -334,27 +334,48 @@ unsigned dataset_parts(const struct remote_dataset *dataset, uint64_t sample, ui
 	return count;
 }
 
-/* Sets *at, the address of a part of a file, to that of its copy, if the copy has all of it. */
-static void find_copy(const struct file_bytes *copy, uint64_t offset, uint64_t size,
-		      const uint8_t **at)
+/*
+ * Sets *at, the address of `size` bytes of a mapped file, to that of the same bytes in the copy,
+ * or, if it does not have all of them, in memory of their own, which is returned: what is read in
+ * the mapping stays in this process's memory. NULL if the copy has them, or if memory is out.
+ */
+static uint8_t *use_copy(const struct remote_dataset *dataset, const struct file_bytes *copy,
+			 uint32_t file, struct store_range part, const uint8_t **at)
 {
-	if (offset >= copy->range.offset && size <= copy->range.size &&
-	    offset - copy->range.offset <= copy->range.size - size)
-		*at = copy->bytes + (offset - copy->range.offset);
+	if (copy && copy->file == file && part.offset >= copy->range.offset &&
+	    part.size <= copy->range.size &&
+	    part.offset - copy->range.offset <= copy->range.size - part.size) {
+		*at = copy->bytes + (part.offset - copy->range.offset);
+		return NULL;
+	}
+	uint8_t *bytes = malloc(part.size);
+	if (bytes && io_read_at(dataset->entry.fds[file], bytes, part.size, part.offset) ==
+			     (int64_t)part.size)
+		*at = bytes;
+	return bytes;
 }
 
 static bool image_good(const struct remote_dataset *dataset, struct packimg_sample *image,
 		       const struct file_bytes *copy)
 {
 	struct packimg_shard shard;
+	uint8_t *data = NULL, *side = NULL;
 
-	if (copy && copy->file == image->shard) {
-		find_copy(copy, image->data_offset, image->data_size, &image->data);
-		if (image->side && !packimg_shard(dataset->packimg, image->shard, &shard))
-			find_copy(copy, (uint64_t)(image->side - shard.map), image->side_size,
-				  &image->side);
+	if (!packimg_shard(dataset->packimg, image->shard, &shard)) {
+		const struct store_range range = {image->data_offset, image->data_size};
+
+		data = use_copy(dataset, copy, image->shard, range, &image->data);
+		if (image->side) {
+			const struct store_range side_range = {(uint64_t)(image->side - shard.map),
+							       image->side_size};
+
+			side = use_copy(dataset, copy, image->shard, side_range, &image->side);
+		}
 	}
-	return packimg_sample_check(image) == 0;
+	bool good = packimg_sample_check(image) == 0;
+	free(data);
+	free(side);
+	return good;
 }
 
 bool dataset_sample_good(const struct remote_dataset *dataset, uint64_t sample,

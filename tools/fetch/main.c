@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,13 +119,6 @@ static void protect(void)
 	prctl(PR_SET_DUMPABLE, 0);
 }
 
-/* Keeps the memory of requests for the next ones: new pages cost as much as receiving them. */
-static void keep_memory(void)
-{
-	mallopt(M_MMAP_THRESHOLD, 16 << 20);
-	mallopt(M_TRIM_THRESHOLD, 64 << 20);
-}
-
 /* How long a store that has answered before may stay away. */
 static int read_patience(unsigned *ret_ms, struct packimg_error *error)
 {
@@ -197,6 +189,7 @@ static int serve(const struct options *options, int listen_fd)
 			dataset_close(dataset);
 	}
 	store_close(fetcher.store);
+	schedule_close(&fetcher);
 	return r;
 }
 
@@ -219,7 +212,6 @@ int main(int argc, char **argv)
 	if (options.ready_fd && go_to_background())
 		return EX_OSERR;
 	protect();
-	keep_memory();
 	signal(SIGPIPE, SIG_IGN);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);

@@ -81,10 +81,11 @@ static void submit_batch(struct batch *batch);
 
 void schedule_init(struct fetcher *fetcher)
 {
-	uint64_t memory = fetcher->memory - PROGRAM_BYTES;
-	uint64_t connections = memory / 2 / CONNECTION_BYTES;
+	const uint64_t memory = fetcher->memory - PROGRAM_BYTES;
+	const uint64_t connections = memory / 2 / CONNECTION_BYTES;
 
-	fetcher->buffered_max = memory / 2;
+	/* without buffers, replies are written as they come */
+	(void)buffers_init(&fetcher->buffers, (unsigned)(memory / 2 / SPAN_MAX), SPAN_MAX);
 	fetcher->connections_max =
 		connections < STORE_CONNECTIONS_MAX ? (unsigned)connections : STORE_CONNECTIONS_MAX;
 	fetcher->connections = CONNECTIONS_BUSY;
@@ -93,6 +94,11 @@ void schedule_init(struct fetcher *fetcher)
 	fetcher->passing =
 		fetcher->cache.limit / 4 < PASSING_MAX ? fetcher->cache.limit / 4 : PASSING_MAX;
 	store_set_connections(fetcher->store, fetcher->connections);
+}
+
+void schedule_close(struct fetcher *fetcher)
+{
+	buffers_close(&fetcher->buffers);
 }
 
 /* Bytes on disk of a dataset that does not fit. */
@@ -267,20 +273,13 @@ static void need_done(struct need *need, const struct file_bytes *bytes)
  */
 static void span_add_buffer(struct span *span)
 {
-	uint64_t size = span->end - span->begin;
-
-	if (size > SPAN_MAX || span->fetcher->buffered + size > span->fetcher->buffered_max)
-		return;
-	span->buffer = malloc(size);
-	if (span->buffer)
-		span->fetcher->buffered += size;
+	if (span->end - span->begin <= SPAN_MAX)
+		span->buffer = buffers_take(&span->fetcher->buffers);
 }
 
 static void span_free(struct span *span)
 {
-	if (span->buffer)
-		span->fetcher->buffered -= span->end - span->begin;
-	free(span->buffer);
+	buffers_give(&span->fetcher->buffers, span->buffer);
 	free(span);
 }
 

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "tools/fetch/buffers.h"
 #include "tools/fetch/feed.h"
 #include "tools/fetch/sandbox.h"
 
@@ -18,9 +19,8 @@ struct fetcher {
 	struct fetch_feed *feeds;
 	uint64_t memory;    /* bytes that it may take, beside indexes; set before schedule_init() */
 	uint64_t under_way; /* bytes requested and not there */
-	uint64_t buffered;  /* bytes of memory for requests under way */
-	uint64_t buffered_max;
-	uint64_t passing; /* bytes of a full cache through which samples pass */
+	struct buffers buffers; /* for replies that are coming in */
+	uint64_t passing;       /* bytes of a full cache through which samples pass */
 	/* the last measurement of the rate */
 	int64_t measured_ms;
 	uint64_t measured_bytes, measured_requests;
@@ -32,6 +32,8 @@ struct fetcher {
 };
 
 void schedule_init(struct fetcher *fetcher);
+/* After the last request. */
+void schedule_close(struct fetcher *fetcher);
 /*
  * Sets how much of a dataset that is about to be added the cache keeps: removes datasets that
  * nobody has open, and leaves the others what they have been promised.

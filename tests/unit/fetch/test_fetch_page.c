@@ -149,6 +149,7 @@ static void resist(const char *limit, bool passes)
 	assert_true(most > 0);
 	assert_true(most <= (uint64_t)SAMPLES * SAMPLE_PARTS_MAX);
 	feed_free(fetcher.feeds);
+	schedule_close(&fetcher);
 	dataset_close(dataset);
 }
 
