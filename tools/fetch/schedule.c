@@ -24,6 +24,8 @@ enum {
 	OVERHEAD_MS = 1000,
 };
 
+/* How much of the size of requests is that of the last one. */
+#define REQUEST_GAIN (1.0 / 64)
 /* A request has at most this many bytes. */
 #define SPAN_MAX ((uint64_t)1 << 20)
 /* Bytes between two samples that one request fetches: alignment, and small pieces of others. */
@@ -32,9 +34,16 @@ enum {
 #define PART_GAP ((uint64_t)1 << 16)
 /* Bytes under way, at least: a first guess at rate times latency. */
 #define UNDER_WAY_MIN ((uint64_t)16 << 20)
-/* Bytes per second that a store is expected to deliver before that is known: 1 Gbit/s, about. */
-#define PEAK_FIRST 1e8
-/* How much of the peak rate is kept at the next measurement. */
+/*
+ * Bytes per second that a store is expected to deliver before that is known: 5 Gbit/s, about. With
+ * less, a rate that grows from reply to reply takes several round trips to reach that of a fast
+ * link; with a slow link, the guess only makes for a longer queue.
+ */
+#define PEAK_FIRST 6e8
+/*
+ * How much of the peak rate is kept at the next measurement, if what was under way was limited by
+ * it. A rate that was limited by the feeds says nothing of the store.
+ */
 #define PEAK_KEPT 0.8
 /* Bytes of a full cache through which samples pass, at most. */
 #define PASSING_MAX ((uint64_t)256 << 20)
@@ -90,6 +99,7 @@ void schedule_init(struct fetcher *fetcher)
 		connections < STORE_CONNECTIONS_MAX ? (unsigned)connections : STORE_CONNECTIONS_MAX;
 	fetcher->connections = CONNECTIONS_BUSY;
 	fetcher->peak = PEAK_FIRST;
+	fetcher->request_bytes = SPAN_MAX;
 	fetcher->measured_ms = clock_ms();
 	fetcher->passing =
 		fetcher->cache.limit / 4 < PASSING_MAX ? fetcher->cache.limit / 4 : PASSING_MAX;
@@ -481,6 +491,8 @@ static void submit_span(struct batch *batch, const struct piece *pieces, size_t 
 	}
 	dataset->under_way++;
 	batch->fetcher->under_way += request.size;
+	batch->fetcher->request_bytes +=
+		((double)request.size - batch->fetcher->request_bytes) * REQUEST_GAIN;
 }
 
 /* Sorts the pieces, and makes requests of neighbours. */
@@ -516,10 +528,10 @@ static void submit_batch(struct batch *batch)
  * Lets as many requests run at once as the store answers while one waits for its first byte, half
  * as many more, so that the rate grows as long as the link lets it, and some that are received.
  */
-static void set_connections(struct fetcher *fetcher, double request_bytes)
+static void set_connections(struct fetcher *fetcher)
 {
-	double waiting =
-		fetcher->peak * store_counters(fetcher->store).latency_ms / 1000 / request_bytes;
+	double waiting = fetcher->peak * store_counters(fetcher->store).latency_ms / 1000 /
+			 fetcher->request_bytes;
 	double wanted = 1.5 * waiting + CONNECTIONS_BUSY;
 
 	fetcher->connections =
@@ -536,15 +548,15 @@ static void measure(struct fetcher *fetcher)
 	if (passed_ms < MEASURE_MS)
 		return;
 	uint64_t bytes = counters.bytes - fetcher->measured_bytes;
-	uint64_t requests = counters.requests - fetcher->measured_requests;
 	fetcher->rate = (double)bytes * 1000 / (double)passed_ms;
 	fetcher->measured_ms = now_ms;
 	fetcher->measured_bytes = counters.bytes;
-	fetcher->measured_requests = counters.requests;
-	if (!bytes || !requests)
+	if (!bytes)
 		return;
-	fetcher->peak = fmax(fetcher->rate, PEAK_KEPT * fetcher->peak);
-	set_connections(fetcher, (double)bytes / (double)requests);
+	double kept = fetcher->is_full ? PEAK_KEPT : 1;
+	fetcher->peak = fmax(fetcher->rate, kept * fetcher->peak);
+	fetcher->is_full = false;
+	set_connections(fetcher);
 }
 
 /*
@@ -701,9 +713,10 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 
 	for (unsigned i = 0; i < UNITS_AT_ONCE; i++) {
 		bool must = feed->cursor < needed;
+		bool full = fetcher->under_way + bytes >= target;
 
-		if (!must && (fetcher->under_way + bytes >= target || !has_room(dataset) ||
-			      feed->cursor >= feed->done + ahead))
+		fetcher->is_full |= full;
+		if (!must && (full || !has_room(dataset) || feed->cursor >= feed->done + ahead))
 			break;
 		if (feed->cursor == due)
 			submit_batch(&soon);

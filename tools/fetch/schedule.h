@@ -23,9 +23,11 @@ struct fetcher {
 	uint64_t passing;       /* bytes of a full cache through which samples pass */
 	/* the last measurement of the rate */
 	int64_t measured_ms;
-	uint64_t measured_bytes, measured_requests;
-	double rate; /* bytes per second */
-	double peak; /* of the rate, lately */
+	uint64_t measured_bytes;
+	double rate;          /* bytes per second */
+	double peak;          /* of the rate, lately */
+	bool is_full;         /* since then, as much was under way as the peak allows */
+	double request_bytes; /* of a request for samples, smoothed */
 	unsigned connections, connections_max;
 	int64_t disk_measured_ms;
 	unsigned clearances; /* how often space was made on a full disk */
