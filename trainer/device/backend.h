@@ -74,7 +74,8 @@ struct device {
 	size_t bucket_elements; /* limit on the length of buckets (buckets.h) */
 	/* weights are read from copies in another precision: a sharded store divides the values */
 	bool copies_weights;
-	device_watch *watch; /* or NULL */
+	bool gathers_weights; /* graphs can gather weights (gathers.h) */
+	device_watch *watch;  /* or NULL */
 	void *watch_of;
 	char error[DEVICE_ERROR_MAX];
 };
@@ -101,6 +102,7 @@ struct device_shards {
 	size_t summed;       /* where the buffers begin, which have no gradient */
 	size_t elements;     /* of a slot that is not divided */
 	bool divides_values; /* also DEVICE_VALUE; else every rank has all values */
+	bool gathers;        /* operations read weights that the graph gathers (gathers.h) */
 };
 
 struct device_params {

@@ -240,6 +240,8 @@ enum device_shard {
 	DEVICE_SHARD_NONE = 0,
 	DEVICE_SHARD_OPTIMIZER = 1, /* optimizer state, averages */
 	DEVICE_SHARD_GRADIENTS = 2, /* and gradients: micro-batches are summed over ranks, too */
+	/* and the weights: each pass gathers them; see device_params_are_gathered() */
+	DEVICE_SHARD_PARAMETERS = 3,
 };
 
 struct device_optimizer_spec {
@@ -386,6 +388,11 @@ int device_param_read(struct device_param *param, enum device_slot slot, float *
 /* True if the ranks have a part each of this slot of the parameter. */
 bool device_param_is_divided(const struct device_param *param, enum device_slot slot);
 bool device_params_are_sharded(const struct device_params *params);
+/*
+ * True if each pass gathers the weights that it reads (DEVICE_SHARD_PARAMETERS): then all ranks
+ * take the same steps, forward passes and evaluations of the store's graphs, in the same order.
+ */
+bool device_params_are_gathered(const struct device_params *params);
 /* Bytes that this rank's store takes on the device. */
 uint64_t device_params_bytes(const struct device_params *params);
 /*

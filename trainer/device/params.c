@@ -199,6 +199,7 @@ static int check_optimizer(const struct device_params *params,
 {
 	struct device *device = params->device;
 	bool by_matrix, shards = optimizer->shard && device_world(device) > 1;
+	bool gathers = shards && optimizer->shard >= DEVICE_SHARD_PARAMETERS;
 
 	if (optimizer->kind >= DEVICE_OPTIMIZER_COUNT)
 		return device_fail(device, -EINVAL, "optimizer %d is not known",
@@ -212,6 +213,10 @@ static int check_optimizer(const struct device_params *params,
 				   "%s needs whole gradients, of which a sharded store has parts",
 				   by_matrix ? device_optimizers[optimizer->kind].name
 					     : "the centralization of gradients");
+	if (gathers && !device->gathers_weights)
+		return device_fail(device, -ENOTSUP,
+				   "%s does not gather parameters; divide gradients",
+				   device->info.name);
 	return 0;
 }
 
@@ -247,7 +252,8 @@ int device_params_allocate(struct device_params *params,
 	if (optimizer && optimizer->shard && device_world(device) > 1) {
 		params->shards.world = device->options.comm->world;
 		params->shards.rank = device->options.comm->rank;
-		params->shards.divides_values = device->copies_weights;
+		params->shards.gathers = optimizer->shard >= DEVICE_SHARD_PARAMETERS;
+		params->shards.divides_values = device->copies_weights || params->shards.gathers;
 		shards_plan(params, device->bucket_elements);
 	} else {
 		place(params);
@@ -615,6 +621,11 @@ int device_params_follow(struct device_params *params)
 bool device_params_are_sharded(const struct device_params *params)
 {
 	return params->shards.world > 1;
+}
+
+bool device_params_are_gathered(const struct device_params *params)
+{
+	return params->shards.gathers;
 }
 
 int device_params_exchange(struct device_params *params, enum device_slot slot)

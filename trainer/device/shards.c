@@ -49,10 +49,18 @@ static void shards_add(struct device_shards *shards, struct device_param *param,
 void shards_plan(struct device_params *params, size_t elements)
 {
 	struct device_shards *shards = &params->shards;
-	size_t total = 0, offset;
+	size_t total = 0, longest = 0, offset;
 
-	for (size_t i = 0; i < params->count; i++)
-		total += shards_divide(params->items[i]) ? device_param_room(params->items[i]) : 0;
+	for (size_t i = 0; i < params->count; i++) {
+		size_t room = device_param_room(params->items[i]);
+
+		if (!shards_divide(params->items[i]))
+			continue;
+		total += room;
+		longest = room > longest ? room : longest;
+	}
+	if (shards->gathers)
+		elements = longest;
 	elements = buckets_limit(total, BUCKETS_MAX - 1, elements);
 	shards->count = 0;
 	shards->divided = 0;
@@ -78,20 +86,26 @@ void shards_plan(struct device_params *params, size_t elements)
 	shards->elements = offset;
 }
 
-static const struct device_range *shards_bucket(const struct device_param *param)
+uint32_t shards_bucket(const struct device_param *param)
 {
-	const struct device_range *bucket = param->store->shards.buckets;
+	const struct device_range *buckets = param->store->shards.buckets;
+	uint32_t bucket = 0;
 
-	while (param->offset >= bucket->first + bucket->count)
+	while (param->offset >= buckets[bucket].first + buckets[bucket].count)
 		bucket++;
 	return bucket;
+}
+
+static const struct device_range *shards_range(const struct device_param *param)
+{
+	return &param->store->shards.buckets[shards_bucket(param)];
 }
 
 struct device_range shards_part(const struct device_param *param, unsigned rank)
 {
 	if (!shards_divide(param))
 		return (struct device_range){0, param->elements};
-	const struct device_range *bucket = shards_bucket(param);
+	const struct device_range *bucket = shards_range(param);
 	size_t each = bucket->count / param->store->shards.world;
 	size_t first = bucket->first + rank * each, last = first + each;
 	size_t end = param->offset + param->elements;
@@ -119,7 +133,7 @@ size_t shards_offset(const struct device_param *param, enum device_slot slot, si
 		return device_param_offset(param, slot) + first;
 	if (!shards_divide(param))
 		return param->offset + first - shards->divided + shards->divided / shards->world;
-	const struct device_range *bucket = shards_bucket(param);
+	const struct device_range *bucket = shards_range(param);
 	return param->offset + first - bucket->first + bucket->first / shards->world -
 	       shards->rank * (bucket->count / shards->world);
 }

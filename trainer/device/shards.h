@@ -8,6 +8,9 @@
  * every rank keeps and updates them whole. A divided slot has the rank's parts of all buckets, one
  * after the other, and then the whole parameters.
  *
+ * If graphs gather the weights (gathers.h), no bucket is longer than the longest weight, unless
+ * more than DEVICE_SHARD_BUCKETS_MAX would be needed: two of them are in memory at a time.
+ *
  * Plain bookkeeping for every backend. Offsets and counts are in elements.
  */
 #pragma once
@@ -25,6 +28,8 @@ bool shards_divide_slot(const struct device_params *params, enum device_slot slo
  * length, as in buckets_plan(). Call for a sharded store only.
  */
 void shards_plan(struct device_params *params, size_t elements);
+/* Index of the bucket of a divided parameter. */
+uint32_t shards_bucket(const struct device_param *param);
 /* The part of a parameter that a rank owns; the whole parameter if it is not divided. */
 struct device_range shards_part(const struct device_param *param, unsigned rank);
 /* Offset in a slot of element `first` of a parameter, which this rank must have in that slot. */
