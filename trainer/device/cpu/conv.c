@@ -20,11 +20,16 @@ static int conv_bind(struct cpu_exec *exec, struct cpu_node *node)
 	const struct device_node *n = node->node;
 	struct cpu_norm_act *norm_act = &node->norm_act;
 	bool infers = cpu_infers(exec, n), fuses = infers && node->direct && node->residual;
-	float *weight = cpu_param_slot(n->weight, DEVICE_VALUE),
+	float *weight = cpu_weight(exec, n->weight, DEVICE_VALUE),
 	      *weight_gradient = cpu_param_gradient(n->weight);
 	float *bias = conv_bias(exec, node);
 	void *gradient = cpu_block(exec, node->weights_gradient_block);
 	int r = cpu_norm_act_bind(exec, node);
+
+	if (cpu_gathers(exec)) {
+		node->weights_forward = cpu_block(exec, node->weights_forward_block);
+		node->weights_backward = cpu_block(exec, node->weights_backward_block);
+	}
 	const struct cpu_binding bindings[] = {
 		{&node->forward,
 		 {{DNNL_ARG_SRC, node->x->data},
@@ -78,7 +83,7 @@ static void conv_fold_task(void *context, uint32_t task, unsigned thread)
 static int conv_prepare_evaluation(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct device_node *n = node->node;
-	float *weights = cpu_param_slot(n->weight, exec->weights);
+	float *weights = cpu_weight(exec, n->weight, exec->weights);
 	uint32_t channels = n->y->shape.c;
 	float *scale = node->folded_bias + channels;
 
@@ -101,24 +106,37 @@ static int conv_prepare_evaluation(struct cpu_exec *exec, struct cpu_node *node)
 	return r < 0 ? r : cpu_op_run(exec, &node->reorder_forward);
 }
 
+/* Makes the weights that the gradient of the data reads. */
+static int conv_prepare_backward(struct cpu_exec *exec, struct cpu_node *node)
+{
+	if (!node->winograd)
+		return cpu_op_run(exec, &node->reorder_backward);
+	if (node->weights_backward)
+		cpu_winograd_prepare_backward(exec, node,
+					      cpu_weight(exec, node->node->weight, DEVICE_VALUE));
+	return 0;
+}
+
+/* Makes what forward reads, and what backward reads unless that is gathered again. */
 static int conv_prepare(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct cpu_params *params = exec->params;
 	bool evaluates = cpu_infers(exec, node->node);
 	int r = 0;
 
-	if (node->weights_version == params->weights_version &&
+	if (!cpu_gathers(exec) && node->weights_version == params->weights_version &&
 	    (!evaluates ||
 	     (node->buffers_version == params->buffers_version && node->prepared == exec->weights)))
 		return 0;
 	if (evaluates)
 		r = conv_prepare_evaluation(exec, node);
 	else if (node->winograd)
-		cpu_winograd_prepare(exec, node, cpu_param_slot(node->node->weight, DEVICE_VALUE));
+		cpu_winograd_prepare(exec, node,
+				     cpu_weight(exec, node->node->weight, DEVICE_VALUE));
 	else
 		r = cpu_op_run(exec, &node->reorder_forward);
-	if (r == 0)
-		r = cpu_op_run(exec, &node->reorder_backward);
+	if (r == 0 && !cpu_gathers(exec))
+		r = conv_prepare_backward(exec, node);
 	if (r < 0)
 		return r;
 	node->weights_version = params->weights_version;
@@ -153,6 +171,8 @@ static int conv_backward(struct cpu_exec *exec, struct cpu_node *node)
 {
 	int r = cpu_norm_act_backward(exec, node);
 
+	if (r == 0 && cpu_gathers(exec) && node->weights_backward)
+		r = conv_prepare_backward(exec, node);
 	if (r < 0)
 		return r;
 	if (node->winograd)

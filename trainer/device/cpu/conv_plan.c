@@ -196,18 +196,20 @@ static int conv_create_gradient_reorders(struct cpu_exec *exec, struct cpu_node 
 	return r;
 }
 
-/* Plans memory for weights in the format of `op`, and the reorder into it. */
-static int conv_plan_weights(struct cpu_exec *exec, struct cpu_node *node, const struct cpu_op *op,
-			     struct cpu_op *reorder, void **ret_weights)
+/* Plans memory for weights in the format of a pass, and the reorder into it. */
+static int conv_plan_weights(struct cpu_exec *exec, struct cpu_node *node, bool backward)
 {
+	const struct cpu_op *op = backward ? &node->backward_data : &node->forward;
 	size_t bytes = (onednn_bytes(op->desc, DNNL_ARG_WEIGHTS) + 63) / 64 * 64;
+	int r = backward ? cpu_plan_weights(exec, bytes, cpu_backward_step(exec, node),
+					    &node->weights_backward_block, &node->weights_backward)
+			 : cpu_plan_weights(exec, bytes, node->node->index,
+					    &node->weights_forward_block, &node->weights_forward);
 
-	*ret_weights = aligned_alloc(64, bytes);
-	if (!*ret_weights)
-		return -ENOMEM;
-	memset(*ret_weights, 0, bytes);
-	return conv_create_reorder(exec, node, exec->device->attributes, op, DNNL_ARG_WEIGHTS,
-				   false, reorder);
+	return r < 0 ? r
+		     : conv_create_reorder(
+			       exec, node, exec->device->attributes, op, DNNL_ARG_WEIGHTS, false,
+			       backward ? &node->reorder_backward : &node->reorder_forward);
 }
 
 /* True for logits that go straight to the loss, which reads them in fp32. */
@@ -282,8 +284,7 @@ int cpu_conv_plan(struct cpu_exec *exec, struct cpu_node *node)
 	if (r == 0 && node->winograd)
 		r = cpu_winograd_plan(exec, node);
 	else if (r == 0)
-		r = conv_plan_weights(exec, node, &node->forward, &node->reorder_forward,
-				      &node->weights_forward);
+		r = conv_plan_weights(exec, node, false);
 	if (r == 0)
 		r = cpu_norm_act_plan(exec, node);
 	if (r < 0)
@@ -314,8 +315,7 @@ static int conv_plan_data_gradient(struct cpu_exec *exec, struct cpu_node *node)
 			       : conv_create_backward_data(exec, node);
 
 	if (r == 0 && !node->winograd)
-		r = conv_plan_weights(exec, node, &node->backward_data, &node->reorder_backward,
-				      &node->weights_backward);
+		r = conv_plan_weights(exec, node, true);
 	node->flops_backward += node->flops_forward;
 	return r < 0 ? r : cpu_plan_gradient(exec, node, cpu_backward_step(exec, node));
 }

@@ -16,6 +16,7 @@
 #include "trainer/device/buckets.h"
 #include "trainer/device/cpu/loops.h"
 #include "trainer/device/cpu/onednn_compat.h"
+#include "trainer/device/gathers.h"
 
 #define CPU_NO_BLOCK   UINT32_MAX
 #define CPU_NO_REQUEST UINT32_MAX
@@ -110,7 +111,8 @@ void cpu_average(struct cpu_device *device, struct device_params *params, enum d
 		 float share, bool returns);
 /*
  * Sharded stores (shards.c), with -ECOMM and the device's error string set on failure.
- * cpu_shards_gather() sends this rank's part of the values to all others and receives theirs;
+ * cpu_shards_gather() sends this rank's part of the values to all others and receives theirs,
+ * unless each pass does (gathers.c);
  * cpu_shards_sum() sums over ranks, as of tensors of which ranks have parts. No-ops otherwise.
  */
 int cpu_shards_gather(struct device_params *params);
@@ -223,6 +225,8 @@ struct cpu_node {
 	float *folded_bias; /* [K] in evaluation: beta - mean * scale, or the bias */
 	/* arena blocks; raw_block: norm_act.raw, unless it shares y's memory */
 	uint32_t raw_block, weights_gradient_block, dx_block, workspace_block;
+	/* of weights_forward and weights_backward if the graph gathers weights */
+	uint32_t weights_forward_block, weights_backward_block;
 	/* schedule steps; recompute_step 0 if the forward pass is not recomputed */
 	uint32_t recompute_step, backward_step;
 	uint64_t weights_version, buffers_version; /* versions of the prepared weights */
@@ -245,6 +249,15 @@ struct cpu_ranks {
 	double samples[2];            /* labelled samples, and the loss divisor */
 	double results[3];            /* sum of losses, top1, top5 */
 	unsigned samples_request, results_request;
+};
+
+/* Gathers of weights during a pass (gathers.c). */
+struct cpu_gathers {
+	struct gathers plan; /* empty if nothing is gathered */
+	uint32_t started, done;
+	unsigned requests[GATHERS_MAX];
+	uint32_t blocks[DEVICE_SHARD_BUCKETS_MAX]; /* of the arena, by bucket */
+	float **weights; /* [parameters] in these blocks; NULL if nothing is gathered */
 };
 
 /* What the backend executes for a planned device_graph. */
@@ -273,6 +286,7 @@ struct cpu_exec {
 	struct device_draws draws; /* of the uploaded batch */
 	uint64_t tickets, steps;
 	struct cpu_ranks ranks;
+	struct cpu_gathers gathers;
 	float *loss_scratch; /* [threads][LOSS_SCRATCH][classes] */
 	float *losses;       /* [n] of the last step */
 	/* with a resampling input, else NULL; layout of device_changes_fill() */
@@ -391,14 +405,16 @@ void cpu_depthwise_run(struct cpu_exec *exec, struct cpu_node *node);
 
 /*
  * Winograd convolutions (winograd.c), without primitives. Gradients are computed from norm_act.dx.
- * Call cpu_winograd_prepare() with weights [K][3][3][C] before forward or backward. bias: [K], or
- * NULL. -ENOMEM.
+ * Call cpu_winograd_prepare() with weights [K][3][3][C] before forward, and
+ * cpu_winograd_prepare_backward() before the gradient of the data. bias: [K], or NULL. -ENOMEM.
  */
 bool cpu_winograd_fits(const struct cpu_exec *exec, const struct cpu_node *node);
 int cpu_winograd_plan(struct cpu_exec *exec, struct cpu_node *node);
 int cpu_winograd_plan_data_gradient(struct cpu_exec *exec, struct cpu_node *node);
 void cpu_winograd_plan_weight_gradient(struct cpu_exec *exec, struct cpu_node *node);
 void cpu_winograd_prepare(struct cpu_exec *exec, struct cpu_node *node, const float *weights);
+void cpu_winograd_prepare_backward(struct cpu_exec *exec, struct cpu_node *node,
+				   const float *weights);
 void cpu_winograd_forward(struct cpu_exec *exec, struct cpu_node *node, const float *bias);
 void cpu_winograd_data_gradient(struct cpu_exec *exec, struct cpu_node *node);
 void cpu_winograd_weight_gradient(struct cpu_exec *exec, struct cpu_node *node);
@@ -444,6 +460,30 @@ void cpu_ranks_begin_backward(struct cpu_exec *exec);
 int cpu_ranks_passed(struct cpu_exec *exec, uint32_t node);
 /* Waits for all gradient sums. */
 int cpu_ranks_gradients(struct cpu_exec *exec);
+/*
+ * Gathers of a store whose ranks keep parts of the weights; no-ops for others. Plan them after the
+ * nodes and their recomputation. cpu_gathers_begin() precedes a pass, and cpu_gathers_reach() each
+ * of its steps: weights that the step reads are there when it returns. -ECOMM with the device's
+ * error string set.
+ */
+int cpu_gathers_plan(struct cpu_exec *exec);
+/* After the arena is mapped. */
+int cpu_gathers_bind(struct cpu_exec *exec);
+void cpu_gathers_release(struct cpu_exec *exec);
+void cpu_gathers_begin(struct cpu_exec *exec);
+int cpu_gathers_reach(struct cpu_exec *exec, uint32_t step);
+/* True if steps make weights in the format of a primitive anew each time. */
+bool cpu_gathers(const struct cpu_exec *exec);
+/* A weight's values [elements] in the slot; if they are gathered, while a step reads them. */
+float *cpu_weight(const struct cpu_exec *exec, const struct device_param *weight,
+		  enum device_slot slot);
+/*
+ * Plans memory for weights in the format of a primitive, which `step` makes and reads: a block of
+ * the arena if they are gathered, else memory of the node, zeroed. -ENOMEM.
+ */
+int cpu_plan_weights(struct cpu_exec *exec, size_t bytes, uint32_t step, uint32_t *ret_block,
+		     void **ret_weights);
+
 /*
  * Sums data over the group that the parameters are divided over, in place; it has the value's
  * shape. Does nothing in a warm-up. cpu_group_plan() reserves scratchpad for the sums of a node.

@@ -128,7 +128,8 @@ static void graph_make_nodes(struct cpu_exec *exec)
 		for (int j = 0; j < DEVICE_NODE_OUTPUTS; j++)
 			node->outputs[j] = graph_value_of(exec, node->node->outputs[j]);
 		node->raw_block = node->weights_gradient_block = node->dx_block =
-			node->workspace_block = CPU_NO_BLOCK;
+			node->workspace_block = node->weights_forward_block =
+				node->weights_backward_block = CPU_NO_BLOCK;
 		node->norm_act.dx_block = CPU_NO_BLOCK;
 	}
 }
@@ -413,8 +414,10 @@ static void graph_release_node(struct cpu_node *node)
 {
 	for (int i = 0; i < CPU_PRIMITIVES; i++)
 		cpu_op_release(&node->primitives[i]);
-	free(node->weights_forward);
-	free(node->weights_backward);
+	if (node->weights_forward_block == CPU_NO_BLOCK)
+		free(node->weights_forward);
+	if (node->weights_backward_block == CPU_NO_BLOCK)
+		free(node->weights_backward);
 	free(node->folded_bias);
 	free(node->resized);
 	free(node->sums);
@@ -438,6 +441,7 @@ void cpu_graph_release(struct device_graph *graph)
 	if (exec->memory)
 		munmap(exec->memory, exec->memory_size);
 	cpu_ranks_release(exec);
+	cpu_gathers_release(exec);
 	arena_deinit(&exec->arena);
 	free(exec->nodes);
 	free(exec->values);
@@ -481,9 +485,13 @@ int cpu_graph_plan(struct device_graph *graph, char *error)
 	if (r == 0)
 		r = cpu_ranks_plan(exec);
 	if (r == 0)
+		r = cpu_gathers_plan(exec);
+	if (r == 0)
 		r = graph_map_arena(exec);
 	if (r == 0)
 		r = cpu_ranks_bind(exec);
+	if (r == 0)
+		r = cpu_gathers_bind(exec);
 	if (r == 0)
 		r = graph_bind_all(exec);
 	thread_pool_leave(&exec->device->thread_pool);

@@ -72,12 +72,14 @@ static int run_forward(struct cpu_exec *exec)
 	const char *pass = cpu_training(exec) ? "forward" : "evaluation";
 	int r = 0;
 
+	cpu_gathers_begin(exec);
 	for (uint32_t i = 0; i < exec->graph->node_count && r == 0; i++) {
 		struct cpu_node *node = &exec->nodes[i];
 		uint64_t start = options->profile ? run_clock_ns(exec) : 0;
 		uint64_t begin = device_span_begin(&exec->device->base);
 
-		if (node->ops->forward)
+		r = cpu_gathers_reach(exec, i);
+		if (r == 0 && node->ops->forward)
 			r = node->ops->forward(exec, node);
 		if (r < 0)
 			return run_fail_pass(exec, node, r, "forward");
@@ -109,7 +111,8 @@ static int run_backward_node(struct cpu_exec *exec, struct cpu_node *node)
 		r = run_gather(exec, node, i);
 	if (r < 0)
 		return r;
-	if (node->ops->backward)
+	r = cpu_gathers_reach(exec, node->backward_step);
+	if (r == 0 && node->ops->backward)
 		r = node->ops->backward(exec, node);
 	if (r < 0)
 		return run_fail_pass(exec, node, r, "backward");
@@ -136,7 +139,9 @@ static int run_recompute(struct cpu_exec *exec, uint32_t last)
 
 		if (!node->recompute_step)
 			continue;
-		r = node->ops->forward(exec, node);
+		r = cpu_gathers_reach(exec, node->recompute_step);
+		if (r == 0)
+			r = node->ops->forward(exec, node);
 		if (r < 0)
 			r = run_fail_pass(exec, node, r, "second forward");
 		if (profile)

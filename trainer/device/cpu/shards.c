@@ -19,7 +19,7 @@ int cpu_shards_gather(struct device_params *params)
 	unsigned requests[DEVICE_SHARD_BUCKETS_MAX];
 	int r = 0;
 
-	if (shards->world < 2)
+	if (shards->world < 2 || shards->gathers)
 		return 0;
 	for (uint32_t i = 0; i < shards->count && r == 0; i++)
 		r = comm_all_gather_start(comm, cpu->slots[DEVICE_VALUE] + shards->buckets[i].first,

@@ -325,29 +325,26 @@ static void pass_run(struct pass *pass)
 	thread_pool_run(&exec->device->thread_pool, (uint32_t)tasks, pass_task, pass);
 }
 
-static int pass_plan(struct cpu_exec *exec, const struct cpu_node *node, bool backward,
-		     void **ret_weights)
+/* Plans scratchpad; returns the size of the transformed weights. */
+static size_t pass_plan(struct cpu_exec *exec, const struct cpu_node *node, bool backward)
 {
 	struct pass pass = pass_of(exec, node, backward);
-	size_t bytes = WINOGRAD_POINTS * pass.depth * pass.columns * sizeof(float);
 
 	cpu_need_scratchpad(exec, exec->device->thread_pool.threads * pass_scratch(&pass) *
 					  sizeof(float));
-	*ret_weights = aligned_alloc(64, bytes);
-	if (!*ret_weights)
-		return -ENOMEM;
-	memset(*ret_weights, 0, bytes);
-	return 0;
+	return WINOGRAD_POINTS * pass.depth * pass.columns * sizeof(float);
 }
 
 int cpu_winograd_plan(struct cpu_exec *exec, struct cpu_node *node)
 {
-	return pass_plan(exec, node, false, &node->weights_forward);
+	return cpu_plan_weights(exec, pass_plan(exec, node, false), node->node->index,
+				&node->weights_forward_block, &node->weights_forward);
 }
 
 int cpu_winograd_plan_data_gradient(struct cpu_exec *exec, struct cpu_node *node)
 {
-	return pass_plan(exec, node, true, &node->weights_backward);
+	return cpu_plan_weights(exec, pass_plan(exec, node, true), cpu_backward_step(exec, node),
+				&node->weights_backward_block, &node->weights_backward);
 }
 
 void cpu_winograd_forward(struct cpu_exec *exec, struct cpu_node *node, const float *bias)
@@ -430,18 +427,39 @@ static void weights_backward_task(void *context, uint32_t panel, unsigned thread
 	}
 }
 
-void cpu_winograd_prepare(struct cpu_exec *exec, struct cpu_node *node, const float *weights)
+static struct weights_job weights_job(const struct cpu_exec *exec, const struct cpu_node *node,
+				      const float *weights)
 {
 	uint32_t channels = node->node->x->shape.c, results = node->node->y->shape.c;
-	struct weights_job job = {
-		exec, node, weights, channels, results, padded(channels), padded(results)};
-	struct thread_pool *thread_pool = &exec->device->thread_pool;
 
-	thread_pool_run(thread_pool, (uint32_t)(job.columns / PRODUCT_PANEL), weights_forward_task,
-			&job);
-	if (node->weights_backward)
-		thread_pool_run(thread_pool, (uint32_t)(job.depth / PRODUCT_PANEL),
-				weights_backward_task, &job);
+	return (struct weights_job){
+		exec, node, weights, channels, results, padded(channels), padded(results)};
+}
+
+/* The tasks leave the padding as it is: zero in memory of the node. */
+static void weights_clear(const struct weights_job *job, void *to)
+{
+	if (cpu_gathers(job->exec) && (job->depth != job->channels || job->columns != job->results))
+		memset(to, 0, WINOGRAD_POINTS * job->depth * job->columns * sizeof(float));
+}
+
+void cpu_winograd_prepare(struct cpu_exec *exec, struct cpu_node *node, const float *weights)
+{
+	struct weights_job job = weights_job(exec, node, weights);
+
+	weights_clear(&job, node->weights_forward);
+	thread_pool_run(&exec->device->thread_pool, (uint32_t)(job.columns / PRODUCT_PANEL),
+			weights_forward_task, &job);
+}
+
+void cpu_winograd_prepare_backward(struct cpu_exec *exec, struct cpu_node *node,
+				   const float *weights)
+{
+	struct weights_job job = weights_job(exec, node, weights);
+
+	weights_clear(&job, node->weights_backward);
+	thread_pool_run(&exec->device->thread_pool, (uint32_t)(job.depth / PRODUCT_PANEL),
+			weights_backward_task, &job);
 }
 
 /* ---- the gradient of the weights ---- */
