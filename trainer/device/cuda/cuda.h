@@ -155,6 +155,11 @@ int cuda_params_exchange(struct device_params *params, enum device_slot slot);
  */
 int cuda_add_part(struct device_params *params, const struct bucket *bucket,
 		  const float *gradients);
+/*
+ * Queues, on the stream of sums, the copy of this rank's part of a bucket's weights to memory, in
+ * the device's element type.
+ */
+int cuda_copy_part(struct device_params *params, const struct device_range *bucket, void *to);
 /* Queues the copy of a value, as cuda_param_prepare() makes it, from all ranks' weights. */
 int cuda_param_refresh(const struct device_param *param);
 /* Describes an update, with pointers in device memory; arguments and results may be NULL. */
@@ -267,6 +272,15 @@ struct cuda_ranks {
 	bool waits[BUCKETS_MAX];
 };
 
+/*
+ * Gathers of a graph's weights, by bucket: an event after the last one, and whether nothing has
+ * waited for that yet.
+ */
+struct cuda_gathers {
+	gpu_event gathered[DEVICE_SHARD_BUCKETS_MAX];
+	bool awaited[DEVICE_SHARD_BUCKETS_MAX];
+};
+
 /* What the backend executes for a planned device_graph. */
 struct cuda_exec {
 	struct device_graph *graph;
@@ -297,6 +311,7 @@ struct cuda_exec {
 	struct step_arguments batch; /* the arguments that describe this batch */
 
 	struct cuda_ranks ranks;
+	struct cuda_gathers gathers;
 
 	gpu_graph captured[CUDA_VARIANTS];
 	struct comm_sent captured_sent[CUDA_VARIANTS]; /* bytes that a replay sends */
@@ -425,6 +440,14 @@ int cuda_ranks_begin_step(struct cuda_exec *exec);
 int cuda_ranks_before(struct cuda_exec *exec, const struct cuda_op *op);
 int cuda_ranks_after_op(struct cuda_exec *exec, uint32_t index);
 int cuda_ranks_end_step(struct cuda_exec *exec);
+/*
+ * Gathers of weights (gathers.c): events; the operation GATHER, which a warm-up replaces with
+ * zeros; and, before an operation, waiting for the weights that it reads.
+ */
+int cuda_gathers_plan(struct cuda_exec *exec);
+void cuda_gathers_release(struct cuda_exec *exec);
+int cuda_gather(struct cuda_exec *exec, const struct cuda_op *op);
+int cuda_gathers_before(struct cuda_exec *exec, const struct cuda_op *op);
 /*
  * Waits for an event of the compute stream; works with a single rank, too. Returns early if an all-
  * reduce fails. Sets the device's error on failure.

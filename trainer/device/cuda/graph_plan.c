@@ -29,11 +29,25 @@ void *cuda_tensor_data(const struct cuda_exec *exec, const struct cuda_tensor *t
 		return cuda_param_slot(tensor->param, slot);
 	case CUDA_IN_WEIGHTS:
 		return cuda_param_copy(tensor->param);
+	case CUDA_IN_BUCKET:
+		return tensor->data;
 	}
 	return NULL;
 }
 
 /* ---- memory ---- */
+
+/* The address of a gathered weight in its bucket. */
+static void plan_place_weights(struct cuda_tensor *tensor)
+{
+	if (!tensor->bucket)
+		return;
+	const struct device_param *param = tensor->param;
+	const struct device_range *bucket = &param->store->shards.buckets[shards_bucket(param)];
+
+	tensor->data = (char *)tensor->bucket->data +
+		       (param->offset - bucket->first) * tensor->element_bytes;
+}
 
 static int plan_arena(struct cuda_exec *exec)
 {
@@ -53,6 +67,8 @@ static int plan_arena(struct cuda_exec *exec)
 		if (tensor->storage == CUDA_IN_ARENA)
 			tensor->data = exec->arena + program->arena.blocks[tensor->block].offset;
 	}
+	for (uint32_t i = 0; i < program->tensor_count; i++)
+		plan_place_weights(program->tensors[i]);
 	/*
 	 * fill with NaNs, so that an element that no operation wrote is not mistaken for a result
 	 */

@@ -191,7 +191,7 @@ static int params_allocate_shards(struct device_params *params)
 		return r;
 	cuda->tensor_sums =
 		cuda_allocate(&r, (params->count + 1) * UPDATE_NORMS * sizeof(*cuda->tensor_sums));
-	if (!shards->divides_values)
+	if (!shards->divides_values || shards->gathers)
 		return r;
 	cuda->weights = cuda_allocate(&r, bytes);
 	if (r == 0)
@@ -393,7 +393,7 @@ int cuda_param_write(struct device_param *param, enum device_slot slot,
 		r = gpu_copy_in(part_at(param, slot, part),
 				(scaled ? scaled : values) + part->first,
 				part->count * sizeof(float), device->compute);
-	if (r == 0 && slot == DEVICE_VALUE && device_param_is_sharded(param, slot))
+	if (r == 0 && slot == DEVICE_VALUE && cuda_weights(param) && shards_divide(param))
 		r = params_write_weights(param, values);
 	if (r == 0 && slot == DEVICE_VALUE)
 		r = cuda_param_refresh(param);
@@ -475,6 +475,25 @@ int cuda_add_part(struct device_params *params, const struct bucket *bucket, con
 						  .from_element = CUDA_F32,
 						  .to_element = CUDA_F32,
 						  .add = true,
+					  });
+}
+
+int cuda_copy_part(struct device_params *params, const struct device_range *bucket, void *to)
+{
+	struct cuda_device *device = device_of(params);
+	struct kernel_device kernels = device->kernels;
+	size_t each = bucket->count / params->shards.world;
+
+	kernels.stream = device->reduce;
+	return elementwise_copy(&kernels, &(struct elementwise_copy){
+						  .from = store_of(params)->slots[DEVICE_VALUE] +
+							  bucket->first / params->shards.world,
+						  .to = to,
+						  .rows = each / SHARD_ALIGN,
+						  .from_columns = SHARD_ALIGN,
+						  .to_columns = SHARD_ALIGN,
+						  .from_element = CUDA_F32,
+						  .to_element = device->element,
 					  });
 }
 

@@ -160,6 +160,8 @@ void plan_run_memory(const struct cuda_program *program)
 				const struct cuda_tensor *tensor = op->operands[role];
 				bool writes = tensor && cuda_op_writes(op, role);
 
+				if (tensor && tensor->storage == CUDA_IN_BUCKET)
+					tensor = tensor->bucket;
 				if (!tensor || tensor->storage != CUDA_IN_ARENA)
 					continue;
 				/* an operation's results must not overwrite each other */

@@ -176,6 +176,18 @@ static bool is_live(const struct cuda_tensor *tensor, uint32_t index)
 		index <= tensor->second_last);
 }
 
+static bool is_in_bucket(const struct cuda_tensor *weights)
+{
+	const struct device_param *param = weights->param;
+	const struct device_range *bucket = param->store->shards.buckets;
+
+	while (param->offset >= bucket->first + bucket->count)
+		bucket++;
+	return weights->bucket && weights->bucket->storage == CUDA_IN_ARENA &&
+	       weights->bucket->bytes == bucket->count * weights->element_bytes &&
+	       weights->bytes == param->elements * weights->element_bytes;
+}
+
 /*
  * In execution order, every tensor is written before it is read; the first write to a parameter's
  * gradient stores, later ones add.
@@ -192,6 +204,11 @@ static int check_order(const struct cuda_program *program, uint32_t index, bool 
 
 			if (!tensor || writes != (pass == 1))
 				continue;
+			if (tensor->storage == CUDA_IN_BUCKET) {
+				if (writes || !is_in_bucket(tensor))
+					return fail(error, op, tensor, "is not in its bucket");
+				tensor = tensor->bucket;
+			}
 			if (writes != !!(op->written & CUDA_BIT(role)))
 				return fail(error, op, tensor, "is not marked as it is used");
 			if (tensor->storage == CUDA_IN_ARENA && !is_live(tensor, index))

@@ -302,7 +302,7 @@ static void push(struct maker *m, struct device_value *value)
 void random_graph_new(struct device *device, const struct random_graph_options *options,
 		      struct random_graph *ret_random)
 {
-	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD};
+	const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD, .shard = options->shard};
 	struct device_graph_options graph_options = {options->mode, options->keep_all,
 						     options->recompute};
 	struct maker m = {.state = options->seed, .ghosts = options->seed % 5 == 0};

@@ -25,6 +25,7 @@ struct random_graph_options {
 	 * nothing
 	 */
 	uint32_t recompute;
+	enum device_shard shard; /* of the store, which has an SGD optimizer */
 };
 
 /* Fails the test on an error. */

@@ -17,6 +17,8 @@ static bool refuse_some(const struct conv_problem *problem)
 	return random_plans_refuse(refusal_seed, refusal_share, problem);
 }
 
+static struct comm ranks = {.world = 2}; /* that divide a sharded store */
+
 static bool is_trained(const struct device_param *param)
 {
 	return param && !param->spec.frozen && param->spec.kind != DEVICE_BUFFER;
@@ -62,6 +64,32 @@ static unsigned readable(const struct cuda_program *program, const struct device
 		count += tensor->value == value && tensor->gradient == gradient && tensor->kept;
 	}
 	return count;
+}
+
+/*
+ * Weights of a store that gathers them are read from buckets only, each gathered once a direction,
+ * and folded anew with each batch.
+ */
+static void check_gathers(const struct cuda_program *program)
+{
+	bool gathers = program->graph->params->shards.gathers;
+	unsigned gathered[2][DEVICE_SHARD_BUCKETS_MAX] = {0};
+
+	for (uint32_t i = 0; i < program->tensor_count; i++) {
+		const struct cuda_tensor *tensor = program->tensors[i];
+
+		if (tensor->slot == DEVICE_VALUE && tensor->storage != CUDA_IN_ARENA)
+			assert_int_equal(tensor->storage == CUDA_IN_BUCKET,
+					 gathers && device_param_row(tensor->param));
+	}
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *op = &program->ops[i];
+
+		if (op->kind == CUDA_OP_GATHER)
+			assert_int_equal(gathered[op->backward][op->gather.bucket]++, 0);
+		if (op->operands[CUDA_W] && op->operands[CUDA_W]->storage == CUDA_IN_BUCKET)
+			assert_false(op->operands[CUDA_W16] && cuda_op_is_constant(op));
+	}
 }
 
 static void check_random(const struct cuda_program *program)
@@ -160,6 +188,7 @@ TEST(random)
 			.nodes = 1 + seed % 24,
 			.samples = 2,
 			.recompute = seed % 4,
+			.shard = seed % 5 ? DEVICE_SHARD_NONE : DEVICE_SHARD_PARAMETERS,
 		};
 		char error[DEVICE_ERROR_MAX] = "";
 		struct random_graph random;
@@ -169,6 +198,7 @@ TEST(random)
 		refusal_share = seed / 9 % 3 * 3;
 		stub_refuse = refuse_some;
 		assert_int_equal(planner_open(&options, &device), 0);
+		device->options.comm = &ranks;
 		random_graph_new(device, &graph_options, &random);
 		if (device_graph_plan(random.graph, error) ||
 		    program_check(planner_program(random.graph), error))
@@ -176,6 +206,7 @@ TEST(random)
 		const struct cuda_program *program = planner_program(random.graph);
 		plan_run_memory(program);
 		check_random(program);
+		check_gathers(program);
 		count_patterns(program, &seen);
 		assert_int_equal(program->fallbacks, lines_of(program->log));
 		if (options.fusion == DEVICE_FUSION_NONE)
@@ -193,8 +224,8 @@ TEST(random)
 #define SUMS_MAX 400
 
 /*
- * All-reduces of a step with synchronized norms, in order; and for each parameter, the number of
- * them that start before its gradient is complete.
+ * All-reduces of a step with synchronized norms, and gathers of weights, in order; and for each
+ * parameter, the number of them that start before its gradient is complete.
  */
 struct sums {
 	uint32_t nodes[SUMS_MAX], count;
@@ -210,6 +241,8 @@ static void find_sums(const struct cuda_program *program, struct sums *ret_sums)
 
 		if (cuda_op_def(op)->across_ranks || op->kind == CUDA_OP_LOSS)
 			ret_sums->nodes[ret_sums->count++] = op->node->index;
+		if (op->kind == CUDA_OP_GATHER)
+			ret_sums->nodes[ret_sums->count++] = UINT32_MAX - op->gather.bucket;
 		for (int role = 0; role < CUDA_ROLES; role++) {
 			const struct cuda_tensor *tensor = op->operands[role];
 
@@ -235,8 +268,8 @@ static bool refuse_as_tuning(const struct conv_problem *problem)
 	return refuse_wide(problem) || (problem->direction != CONV_WEIGHTS && refuse_some(problem));
 }
 
-static void lower_random(uint64_t seed, stub_refuses refuse, struct sums *ret_sums,
-			 uint32_t *ret_fallbacks)
+static void lower_random(uint64_t seed, enum device_mode mode, stub_refuses refuse,
+			 struct sums *ret_sums, uint32_t *ret_fallbacks)
 {
 	const struct program_options options = {
 		.fusion = DEVICE_FUSION_C,
@@ -244,17 +277,23 @@ static void lower_random(uint64_t seed, stub_refuses refuse, struct sums *ret_su
 		.conv = &stub_conv,
 		.matmul = &stub_matmul,
 	};
-	const struct random_graph_options graph_options = {.seed = seed,
-							   .mode = DEVICE_TRAIN,
-							   .loss = true,
-							   .nodes = 1 + seed % 24,
-							   .samples = 2};
+	const struct random_graph_options graph_options = {
+		.seed = seed,
+		.mode = mode,
+		.loss = true,
+		.nodes = 1 + seed % 24,
+		.samples = 2,
+		.shard = mode == DEVICE_EVAL ? DEVICE_SHARD_PARAMETERS : DEVICE_SHARD_NONE,
+	};
 	char error[DEVICE_ERROR_MAX] = "";
 	struct random_graph random;
 	struct device *device;
 
+	refusal_seed = seed;
+	refusal_share = 1 + seed % 8;
 	stub_refuse = refuse;
 	assert_int_equal(planner_open(&options, &device), 0);
+	device->options.comm = &ranks;
 	random_graph_new(device, &graph_options, &random);
 	if (device_graph_plan(random.graph, error))
 		fail_msg("seed %llu: %s", (unsigned long long)seed, error);
@@ -266,29 +305,107 @@ static void lower_random(uint64_t seed, stub_refuses refuse, struct sums *ret_su
 }
 
 /*
- * The order of sums over ranks does not depend on the patterns that tuning unfuses. It does change
- * if gradients have other elements.
+ * The order of sums over ranks does not depend on the patterns that tuning unfuses, nor does that
+ * of an evaluation's gathers. It does change if gradients have other elements.
  */
 TEST(order_of_sums)
 {
-	unsigned different = 0, moved = 0;
+	unsigned different[2] = {0}, moved = 0;
 
-	for (uint64_t seed = 0; seed < 1000; seed++) {
+	for (uint64_t seed = 0; seed < 2000; seed++) {
+		enum device_mode mode = seed < 1000 ? DEVICE_TRAIN : DEVICE_EVAL;
 		struct sums fused, apart, wide;
 		uint32_t fused_fallbacks, apart_fallbacks, wide_fallbacks;
 
-		refusal_seed = seed;
-		refusal_share = 1 + seed % 8;
-		lower_random(seed, refuse_wide, &fused, &fused_fallbacks);
-		lower_random(seed, refuse_as_tuning, &apart, &apart_fallbacks);
+		lower_random(seed, mode, refuse_wide, &fused, &fused_fallbacks);
+		lower_random(seed, mode, refuse_as_tuning, &apart, &apart_fallbacks);
 		if (memcmp(&fused, &apart, sizeof(fused)) != 0)
 			fail_msg("seed %llu: another order", (unsigned long long)seed);
-		different += apart_fallbacks != fused_fallbacks;
-		lower_random(seed, NULL, &wide, &wide_fallbacks);
+		different[mode == DEVICE_EVAL] += apart_fallbacks != fused_fallbacks;
+		if (mode == DEVICE_EVAL)
+			continue;
+		lower_random(seed, mode, NULL, &wide, &wide_fallbacks);
 		moved += memcmp(&fused, &wide, sizeof(fused)) != 0;
 	}
 	/* the test is meaningful only if many programs differ and many orders change */
-	assert_true(different > 300 && moved > 300);
+	assert_true(different[0] > 300 && different[1] > 300 && moved > 300);
+}
+
+/* ---- gathers of weights ---- */
+
+#define LAYERS 5
+
+/* Records linear layers of 64 x 64, which get a bucket each, of a store that gathers them. */
+static void record_layers(struct device *device, struct device_params **ret_params,
+			  struct device_graph **ret_graph)
+{
+	static const struct device_optimizer_spec adamw = {.kind = DEVICE_ADAMW,
+							   .shard = DEVICE_SHARD_PARAMETERS};
+	static const struct device_graph_options options = {.mode = DEVICE_TRAIN};
+	struct device_input_spec input = {
+		.name = "input", .shape = {2, 1, 1, 64}, .std = {1, 1, 1, 1}};
+	char name[16];
+
+	assert_int_equal(device_params_new(device, ret_params), 0);
+	assert_int_equal(device_graph_new(*ret_params, &options, ret_graph), 0);
+	struct device_value *x = device_input(*ret_graph, &input);
+	for (unsigned i = 0; i < LAYERS; i++) {
+		struct device_param_spec weight = {
+			.name = name, .kind = DEVICE_LINEAR_WEIGHT, .shape = {64, 64}};
+		struct device_linear_spec linear = {.name = name};
+
+		snprintf(name, sizeof(name), "layer%u", i);
+		assert_int_equal(device_param_add(*ret_params, &weight, &linear.weight), 0);
+		x = device_linear(*ret_graph, x, &linear);
+	}
+	assert_int_equal(device_params_allocate(*ret_params, &adamw), 0);
+}
+
+/*
+ * Each layer's weights are gathered while the layer before it computes, forward and again backward,
+ * but those of the last layer once, and those of the first, whose input has no gradient, forward
+ * alone. So two buckets are in memory at a time.
+ */
+TEST(gathers)
+{
+	const struct program_options options = {.fusion = DEVICE_FUSION_B,
+						.element = CUDA_BF16,
+						.conv = &stub_conv,
+						.matmul = &stub_matmul};
+	char error[DEVICE_ERROR_MAX] = "", order[128] = "";
+	struct device *device;
+	struct device_params *params;
+	struct device_graph *graph;
+
+	assert_int_equal(planner_open(&options, &device), 0);
+	device->options.comm = &ranks;
+	record_layers(device, &params, &graph);
+	if (device_graph_plan(graph, error) || program_check(planner_program(graph), error))
+		fail_msg("%s", error);
+	const struct cuda_program *program = planner_program(graph);
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *op = &program->ops[i];
+		const struct cuda_tensor *w = op->operands[CUDA_W];
+		unsigned live = 0;
+
+		/* buckets are in the order in which backward completes them */
+		if (op->kind == CUDA_OP_GATHER)
+			snprintf(order + strlen(order), 8, "+%u ", LAYERS - 1 - op->gather.bucket);
+		else if (w)
+			snprintf(order + strlen(order), 8, "%s ", w->param->name + 5);
+		for (uint32_t j = 0; j < program->tensor_count; j++) {
+			const struct cuda_tensor *bucket = program->tensors[j]->bucket;
+
+			live += bucket && ((i >= bucket->first && i <= bucket->last) ||
+					   (bucket->second_first && i >= bucket->second_first &&
+					    i <= bucket->second_last));
+		}
+		assert_in_range(live, 0, 2);
+	}
+	assert_string_equal(order, "+0 +1 0 +2 1 +3 2 +4 3 4 +3 4 +2 3 +1 2 1 ");
+	device_graph_free(graph);
+	device_params_free(params);
+	device_close(device);
 }
 
 /* ---- one pattern without a plan ---- */

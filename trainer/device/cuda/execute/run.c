@@ -27,7 +27,8 @@ static int run_search(struct cuda_exec *exec, uint32_t index)
 	const struct cuda_op *op = &exec->program->ops[index];
 	int r = 0;
 
-	for (int role = 0; role < CUDA_ROLES && r == 0; role++) {
+	/* a gather is not waited for yet; the first operation that reads the weights is searched */
+	for (int role = 0; role < CUDA_ROLES && r == 0 && op->kind != CUDA_OP_GATHER; role++) {
 		const struct cuda_tensor *tensor = op->operands[role];
 
 		if (!tensor || role == CUDA_WORKSPACE || role == CUDA_INDEX ||
@@ -60,7 +61,7 @@ static bool run_is_idle(const struct cuda_exec *exec, const struct cuda_op *op)
 {
 	if (run_is_training(exec))
 		return (exec->variant & CUDA_VARIANT_FORWARD) && op->backward;
-	return (exec->variant & CUDA_VARIANT_READY) && cuda_op_def(op)->constant;
+	return (exec->variant & CUDA_VARIANT_READY) && cuda_op_is_constant(op);
 }
 
 /* True if operations are launched one by one, between events. */

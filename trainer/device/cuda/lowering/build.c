@@ -1,5 +1,6 @@
 /* Functions with which a lowering builds a program: tensors, operations, operands. */
 #include "trainer/device/cuda/lowering/lower.h"
+#include "trainer/device/shards.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -175,7 +176,18 @@ struct cuda_tensor *lower_param(struct lowering *l, struct device_param *param,
 
 struct cuda_tensor *lower_weights(struct lowering *l, struct device_param *param, uint32_t channels)
 {
-	return param_tensor(l, param, CUDA_IN_WEIGHTS, DEVICE_VALUE, channels, l->options->element);
+	enum cuda_element element = l->options->element;
+
+	if (!param->store->shards.gathers || !shards_divide(param))
+		return param_tensor(l, param, CUDA_IN_WEIGHTS, DEVICE_VALUE, channels, element);
+	struct cuda_tensor *weights = param_tensor(l, param, CUDA_IN_BUCKET, DEVICE_VALUE,
+						   param_channels(param), element);
+	if (channels == param_channels(param))
+		return weights;
+	struct cuda_tensor *padded =
+		param_tensor(l, param, CUDA_IN_ARENA, DEVICE_VALUE, channels, element);
+	padded->unpadded = weights;
+	return padded;
 }
 
 struct cuda_op *lower_op(struct lowering *l, enum cuda_op_kind kind, const struct device_node *node)

@@ -182,6 +182,10 @@ int program_new(const struct device_graph *graph, const struct program_options *
 	}
 	if (r == 0 && graph->options.recompute)
 		r = program_recompute(program);
+	if (r == 0 && graph->params->shards.gathers) {
+		lower_gathers(l);
+		r = l->failure;
+	}
 	if (r == 0)
 		r = program_finish(program, l->keep_all);
 	if (r == 0) {

@@ -127,7 +127,7 @@ struct cuda_tensor *lower_param(struct lowering *l, struct device_param *param,
 				enum device_slot slot);
 /*
  * Returns the tensor of the parameter's copy in the program's element type, with `channels` input
- * channels.
+ * channels. Of a weight that is gathered: its place in the bucket, or a padded copy of that.
  */
 struct cuda_tensor *lower_weights(struct lowering *l, struct device_param *param,
 				  uint32_t channels);
@@ -208,6 +208,11 @@ void lower_contribute_dx(struct lowering *l, const struct device_node *node,
  * (recompute.c). Returns 0 or -ENOMEM.
  */
 int program_recompute(struct cuda_program *program);
+/*
+ * Inserts the gathers of a store's weights (device/gathers.h) and copies with padding (gathers.c);
+ * after program_recompute().
+ */
+void lower_gathers(struct lowering *l);
 /*
  * Completes a program after the last operation was appended: fills in `written`, bytes, lifetimes
  * and the arena.

@@ -55,11 +55,11 @@ static void finish_op(struct cuda_program *program, uint32_t at)
 
 		if (!tensor)
 			continue;
-		use_tensor(tensor, at);
+		use_tensor(tensor->bucket ? tensor->bucket : tensor, at);
 		if (!cuda_op_writes(op, role))
 			continue;
 		op->written |= CUDA_BIT(role);
-		if (cuda_op_def(op)->constant) {
+		if (cuda_op_is_constant(op)) {
 			use_tensor(tensor, 0);
 			use_tensor(tensor, program->op_count - 1);
 		}

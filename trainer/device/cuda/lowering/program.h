@@ -149,6 +149,8 @@ enum cuda_storage {
 	 * of the tensor's shape; in fp32 without padding, the value itself
 	 */
 	CUDA_IN_WEIGHTS,
+	/* a weight in its bucket, which GATHER fills; in the program's element type, not padded */
+	CUDA_IN_BUCKET,
 };
 
 struct cuda_tensor {
@@ -168,15 +170,18 @@ struct cuda_tensor {
 	 * operation; initially zeros
 	 */
 	bool grad_output;
-	struct device_param *param; /* unless CUDA_IN_ARENA */
+	struct device_param *param; /* unless CUDA_IN_ARENA, but for a padded weight (below) */
 	enum device_slot slot;      /* CUDA_IN_PARAMETER */
 	uint64_t bytes;
 	uint32_t first, last; /* first and last operation that use it; only in the arena */
 	/* second lifetime of a recomputed tensor (recompute.c); second_first is 0 if there is none
 	 */
 	uint32_t second_first, second_last;
-	uint32_t block; /* index of its block in the arena */
-	bool kept;      /* readable after a step */
+	uint32_t block;             /* index of its block in the arena */
+	bool kept;                  /* readable after a step */
+	struct cuda_tensor *bucket; /* CUDA_IN_BUCKET: that bucket, which is in the arena */
+	/* PAD's result: the weight, CUDA_IN_BUCKET, of which this is a copy with more channels */
+	struct cuda_tensor *unpadded;
 	/*
 	 * address, set when the graph is planned; NULL for parameters, whose address is looked up
 	 * at each step, because evaluation may read other slots
@@ -215,6 +220,9 @@ struct cuda_op {
 			 */
 			uint32_t launched;
 		} batch;
+		struct {
+			uint32_t bucket; /* index into device_shards.buckets */
+		} gather;
 		struct {
 			uint64_t rows; /* n h w, for sums over rows */
 			enum device_activation activation;
@@ -267,6 +275,8 @@ void program_info(const struct cuda_program *program, struct device_graph_info *
  * direction.
  */
 const struct cuda_op_def *cuda_op_def(const struct cuda_op *op);
+/* True if evaluation may skip it (cuda_op_def.constant): not if it reads a gathered weight. */
+bool cuda_op_is_constant(const struct cuda_op *op);
 /* True if the operation writes its operand of that role. */
 bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role);
 const char *cuda_op_name(enum cuda_op_kind kind);

@@ -36,8 +36,8 @@ static bool can_repeat(const struct cuda_program *program, const struct cuda_op 
 {
 	const struct cuda_op_def *def = cuda_op_def(op);
 
-	return device_node_recomputes(program->graph, op->node) && !def->minor && !def->constant &&
-	       !def->moves;
+	return device_node_recomputes(program->graph, op->node) && !def->minor &&
+	       !cuda_op_is_constant(op) && !def->moves;
 }
 
 static bool is_small(const struct cuda_tensor *tensor)

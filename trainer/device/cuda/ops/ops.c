@@ -50,6 +50,13 @@ const struct cuda_op_def *cuda_op_def(const struct cuda_op *op)
 				       : &product_forward;
 }
 
+bool cuda_op_is_constant(const struct cuda_op *op)
+{
+	const struct cuda_tensor *w = op->operands[CUDA_W];
+
+	return cuda_op_def(op)->constant && !(w && (w->bucket || w->unpadded));
+}
+
 bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role)
 {
 	const struct cuda_op_def *def = cuda_op_def(op);

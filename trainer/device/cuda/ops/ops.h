@@ -15,6 +15,8 @@
 	X(INPUT, input)                                                                            \
 	X(CONV, conv)                                                                              \
 	X(MATMUL, matmul)                                                                          \
+	X(GATHER, gather)                                                                          \
+	X(PAD, pad)                                                                                \
 	X(FOLD, fold)                                                                              \
 	X(WEIGHT_GRADIENT, weight_gradient)                                                        \
 	X(BIAS_GRADIENT, bias_gradient)                                                            \

@@ -402,8 +402,8 @@ static int ranks_start_bucket(struct cuda_exec *exec, uint32_t index)
 }
 
 /*
- * FNV-1a hash of the order of sums, of both communicators. A sum is identified by its bucket or by
- * its node.
+ * FNV-1a hash of the order of sums and gathers, of both communicators. Each is identified by its
+ * bucket or by its node.
  */
 static uint64_t ranks_digest(const struct cuda_exec *exec)
 {
@@ -418,6 +418,8 @@ static uint64_t ranks_digest(const struct cuda_exec *exec)
 			digest = (digest ^ (BUCKETS_MAX + op->node->index)) * 0x100000001b3;
 		else if (op->kind == CUDA_OP_LOSS)
 			digest = (digest ^ (BUCKETS_MAX - 1)) * 0x100000001b3;
+		else if (op->kind == CUDA_OP_GATHER)
+			digest = (digest ^ ~(uint64_t)op->gather.bucket) * 0x100000001b3;
 		for (; bucket < ranks->buckets.count && ranks->complete[bucket] == i; bucket++)
 			digest = (digest ^ bucket) * 0x100000001b3;
 	}
@@ -426,10 +428,10 @@ static uint64_t ranks_digest(const struct cuda_exec *exec)
 
 int cuda_ranks_plan(struct cuda_exec *exec)
 {
-	int r = 0;
+	int r = cuda_gathers_plan(exec);
 
-	if (!cuda_ranks_several(exec->graph))
-		return 0;
+	if (r < 0 || !cuda_ranks_several(exec->graph))
+		return r;
 	for (uint32_t i = 0; i < exec->program->op_count; i++)
 		if (exec->program->ops[i].kind == CUDA_OP_LOSS)
 			exec->ranks.loss = &exec->program->ops[i];
@@ -483,6 +485,7 @@ void cuda_ranks_release(struct cuda_exec *exec)
 	}
 	free(exec->ranks.gradients);
 	free(exec->ranks.untouched);
+	cuda_gathers_release(exec);
 }
 
 /* ---- steps ---- */
@@ -528,6 +531,8 @@ int cuda_ranks_before(struct cuda_exec *exec, const struct cuda_op *op)
 {
 	int r = ranks_wait_turn(exec, op);
 
+	if (r == 0)
+		r = cuda_gathers_before(exec, op);
 	if (r < 0)
 		return r;
 	return cuda_ranks_several(exec->graph) && op->kind == CUDA_OP_LOSS ? ranks_join(exec) : 0;

@@ -47,7 +47,7 @@ int cuda_shards_gather(struct device_params *params)
 	const struct device_shards *shards = &params->shards;
 	struct cuda_device *device = device_of(params);
 
-	if (shards->world < 2)
+	if (shards->world < 2 || shards->gathers)
 		return 0;
 	int r = cuda_ranks_fork(device);
 	if (r < 0)
