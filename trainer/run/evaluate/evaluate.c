@@ -2,6 +2,7 @@
 #include "trainer/algorithms/loss.h"
 #include "trainer/algorithms/score.h"
 #include "trainer/algorithms/views.h"
+#include "trainer/run/evaluate/idle.h"
 #include "trainer/run/evaluate/predictions.h"
 #include "trainer/run/run_internal.h"
 
@@ -42,6 +43,8 @@ struct pass {
 	struct inflight_evaluation flights[FLIGHTS_MAX]; /* oldest first */
 	unsigned count;
 	struct checkpoint_totals *totals;
+	struct device_batch last; /* the last batch, whose pointers may be invalid by now */
+	bool ended;               /* this rank has no more batches */
 };
 
 /* Copies a batch to the device and queues its forward pass. */
@@ -244,6 +247,7 @@ static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
 	int r = evaluate_prepare(run, &pass->feed, batch, &images);
 	if (r < 0)
 		return r;
+	pass->last = images;
 	if (pass->view_count > 1 || run->evaluation.predictions || images.targets) {
 		r = evaluate_score_views(pass, batch, &images);
 		feed_release(pass->feed.feed, batch);
@@ -256,6 +260,25 @@ static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
 		return r;
 	pass->count++;
 	return evaluate_collect(pass, FLIGHTS_MAX - 1);
+}
+
+/* Takes the steps of a batch that other ranks have. */
+static int evaluate_idle(struct pass *pass)
+{
+	struct run *run = pass->run;
+	struct idle_batch idle = {0};
+	int r = evaluate_collect(pass, 0);
+	if (r == 0 && idle_batch_init(&idle, run, &pass->last) < 0)
+		r = run_fail(&run->ctx, -ENOMEM, "out of memory");
+	for (unsigned i = 0; i < pass->view_count && r == 0; i++) {
+		struct device_results results;
+		struct inflight_evaluation flight;
+		r = evaluate_queue(run, &idle.batch, &flight);
+		if (r == 0)
+			r = evaluate_wait(run, &flight, &results);
+	}
+	idle_batch_deinit(&idle);
+	return r;
 }
 
 /* Opens the feed; sets ret_feed->feed to NULL if this rank gets no samples. */
@@ -326,10 +349,29 @@ int run_try_evaluation(struct run *run)
 	if (!*run->ctx.recipe->data.val)
 		return 0;
 	int r = evaluate_open_feed(run, &feed);
+	if (r == 0 && !feed.feed && device_params_are_gathered(run->network.params))
+		return run_fail(&run->ctx, -EINVAL,
+				"train.shard = parameters: of the images of data.val, rank %u of "
+				"%u gets none to evaluate; use fewer ranks or "
+				"train.shard=gradients",
+				run->ctx.data_comm->rank, run->ctx.data_comm->world);
 	if (r < 0 || !feed.feed)
 		return r;
 	r = evaluate_try(run, &feed);
 	run_feed_close(&run->feeds, &feed);
+	return r;
+}
+
+/* The next batch, or FEED_END; -EINTR to stop. */
+static int evaluate_next(struct pass *pass, struct feed_batch *batch, char *error)
+{
+	struct run *run = pass->run;
+	double wait = 0;
+	if (*run->ctx.options.stop)
+		return -EINTR;
+	int r = pass->ended ? FEED_END
+			    : run_feed_next(&run->feeds, &pass->feed, batch, &wait, error);
+	pass->ended = r == FEED_END;
 	return r;
 }
 
@@ -339,14 +381,18 @@ static int evaluate_feed(struct pass *pass)
 	struct run *run = pass->run;
 	char error[DATA_ERROR_MAX] = "";
 	struct feed_batch batch;
-	double wait = 0;
 	for (;;) {
-		int r = *run->ctx.options.stop
-				? -EINTR
-				: run_feed_next(&run->feeds, &pass->feed, &batch, &wait, error);
-		int voted = run_vote_group(&run->ctx, r);
+		bool idles;
+		int r = evaluate_next(pass, &batch, error);
+		int voted = idle_vote(run, run_vote_group(&run->ctx, r), &idles);
 		if (voted != r)
 			return voted;
+		if (idles) {
+			r = evaluate_idle(pass);
+			if (r < 0)
+				return r;
+			continue;
+		}
 		if (r == FEED_END)
 			return evaluate_collect(pass, 0);
 		if (r == -EINTR)
@@ -364,7 +410,9 @@ static int evaluate_feed(struct pass *pass)
 static int evaluate_share(struct run *run, struct checkpoint_totals *totals)
 {
 	struct pass pass = {.run = run, .totals = totals};
-	int r = evaluate_open_feed(run, &pass.feed), voted = run_vote_group(&run->ctx, r);
+	bool idles;
+	int r = evaluate_open_feed(run, &pass.feed);
+	int voted = idle_vote(run, run_vote_group(&run->ctx, r), &idles);
 	if (r < 0 || !pass.feed.feed)
 		return run_set_lost(&run->ctx, r);
 	if (voted) {
