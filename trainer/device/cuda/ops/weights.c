@@ -77,6 +77,10 @@ void lower_set_weight_gradient(struct lowering *l, struct cuda_op *op,
 		return;
 	}
 	lower_set_param_gradient(l, op, CUDA_DW, node->weight);
+	/* a bucket's memory is added to only if the weight is shared; tuning stores to ADDEND */
+	if (op->kind == CUDA_OP_MATMUL && !op->adds &&
+	    device_param_is_sharded(node->weight, DEVICE_GRAD))
+		return;
 	op->operands[CUDA_ADDEND] = lower_tensor(l, node, "weight gradient to add",
 						 op->operands[CUDA_DW]->shape, CUDA_F32);
 }
