@@ -246,6 +246,17 @@ static bool live_together(const struct cuda_program *program, const struct cuda_
 	return false;
 }
 
+/* A second lifetime begins where the tensor is written again. */
+static bool begins_again(const struct cuda_program *program, const struct cuda_tensor *tensor)
+{
+	const struct cuda_op *op = &program->ops[tensor->second_first];
+
+	for (int role = 0; role < CUDA_ROLES; role++)
+		if (op->operands[role] == tensor && cuda_op_writes(op, (enum cuda_role)role))
+			return true;
+	return false;
+}
+
 static int check_places(const struct cuda_program *program, char *error)
 {
 	const struct arena_block *blocks = program->arena.blocks;
@@ -258,6 +269,8 @@ static int check_places(const struct cuda_program *program, char *error)
 		if (blocks[a->block].size < a->bytes ||
 		    blocks[a->block].offset + a->bytes > program->arena.size)
 			return fail(error, NULL, a, "does not lie in the arena");
+		if (a->second_first && !begins_again(program, a))
+			return fail(error, NULL, a, "is not written where it lives again");
 		for (uint32_t j = 0; j < i; j++) {
 			const struct cuda_tensor *b = program->tensors[j];
 
