@@ -12,15 +12,15 @@ double mesh_store_bytes(const struct mesh_store *store, enum mesh_shard shard, u
 	double p = (double)store->weights, n = ranks, values = mesh_value_bytes(store, p);
 	double kept = store->states + store->averages, masters = store->copies ? 4 : 0;
 	double whole = (double)store->whole_bytes + 4 * (2 + kept) * (double)store->others;
-	double buckets = 2 * 4 * (double)store->bucket;
+	double buckets = 2 * 4 * (double)store->bucket, gathered = (double)store->gathered;
 	switch (shard) {
 	case MESH_SHARD_OPTIMIZER:
 		return whole + values + 4 * p + (4 * kept + masters) * p / n;
 	case MESH_SHARD_GRADIENTS:
 		return whole + values + buckets + (4 * (1 + kept) + masters) * p / n;
 	case MESH_SHARD_PARAMETERS:
-		return whole + ((4 * (1 + kept) + masters) * p + values) / n + buckets +
-		       2 * mesh_value_bytes(store, (double)store->block);
+		return whole + 4 * (2 + kept) * p / n + 2 * 4 * gathered +
+		       2 * mesh_value_bytes(store, gathered);
 	case MESH_SHARD_NONE:
 	case MESH_SHARDS:
 		break;

@@ -9,14 +9,15 @@
  * Optimizations Toward Training Trillion Parameter Models", arXiv:1910.02054).
  *
  * n = data ranks; of a rank's part, in elements: P weights of convolutions and matrices, V other
- * trained parameters, B weights of the longest bucket of gradients, G of the largest block; s
- * optimizer states, a averages. Only weights are divided. Computation reads C bytes of them: copies
- * of 2 P in 16 bits, whose fp32 masters m = 4 are needed for updates alone; in fp32 4 P, and m = 0.
+ * trained parameters, B weights of the longest bucket of gradients, G of the longest one that is
+ * gathered (device/shards.h); s optimizer states, a averages. Only weights are divided. Computation
+ * reads C bytes of them: copies of 2 P in 16 bits, whose fp32 masters m = 4 are needed for updates
+ * alone; in fp32 4 P, and m = 0.
  *
  *     memory in bytes    none          (4 (1 + s + a) + m) P + C
  *                        optimizer     C + 4 P + (4 (s + a) + m) P / n
  *                        gradients     C + 2 x 4 B + (4 (1 + s + a) + m) P / n
- *                        parameters    (4 (1 + s + a) + m) P / n + C / n + 2 x 4 B + 2 C G / P
+ *                        parameters    4 (2 + s + a) P / n + 2 x 4 G + 2 C G / P
  *                        all           and 4 (2 + s + a) V
  *     bytes sent         none          sums of 4 P
  *                        optimizer     reduce-scatters of 4 P, all-gathers of C
@@ -25,7 +26,8 @@
  *                        all           and sums of 4 V
  *
  * Without "per micro-batch", once per update. With AdamW and copies: 18 P; 6 P + 12 P / n; 2 P + 16
- * P / n + 8 B; 18 P / n + 8 B + 4 G. Two buckets are in work at a time, and two gathered blocks.
+ * P / n + 8 B; 16 P / n + 12 G: gathered copies are made of the masters. Two buckets are in work at
+ * a time, and two gathered ones. Backward gathers no bucket that forward has left.
  */
 #pragma once
 
@@ -45,7 +47,7 @@ extern const char *const mesh_shard_names[MESH_SHARDS];
 
 struct mesh_store {
 	uint64_t weights, others;  /* P and V */
-	uint64_t bucket, block;    /* B and G */
+	uint64_t bucket, gathered; /* B and G */
 	uint32_t states, averages; /* s and a */
 	bool copies;               /* weights have copies in 16 bits */
 	uint64_t whole_bytes;      /* besides the formula's: buffers and frozen parameters */

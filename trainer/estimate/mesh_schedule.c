@@ -71,6 +71,7 @@ void mesh_plan_store(struct mesh_plan *plan, const struct buckets *buckets)
 {
 	const struct device_params *params = plan->program->graph->params;
 	struct mesh_store store = {.copies = plan->program->element != CUDA_F32};
+	uint64_t longest = 0;
 	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++)
 		if (slot >= DEVICE_STATE && slot < DEVICE_STATE + DEVICE_STATES_MAX)
 			store.states += device_params_have(params, slot);
@@ -80,6 +81,8 @@ void mesh_plan_store(struct mesh_plan *plan, const struct buckets *buckets)
 		const struct device_param *param = params->items[i];
 		uint64_t elements = trained_elements(param);
 		*(is_weight(param) ? &store.weights : &store.others) += elements;
+		if (is_weight(param) && elements > longest)
+			longest = elements;
 		if (!elements)
 			store.whole_bytes += param_bytes(plan, param);
 	}
@@ -87,10 +90,7 @@ void mesh_plan_store(struct mesh_plan *plan, const struct buckets *buckets)
 		uint64_t elements = bucket_elements(plan, &buckets->items[i], true);
 		store.bucket = elements > store.bucket ? elements : store.bucket;
 	}
-	for (uint32_t i = count_blocks(plan); i-- > 0;) {
-		uint64_t elements = block_weights(plan, i);
-		store.block = elements > store.block ? elements : store.block;
-	}
+	store.gathered = buckets_limit(store.weights, DEVICE_SHARD_BUCKETS_MAX, longest);
 	plan->store = store;
 }
 
