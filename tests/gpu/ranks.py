@@ -15,6 +15,8 @@ TRAININGS = [
     ("data parallel, AdamW", "vit_tiny_patch16", ["model.patch=8", "model.image_size={side}", "optim.name=adamw", "optim.clip_norm=1"]),
     ("divided optimizer state, AdamW", "vit_tiny_patch16", ["model.patch=8", "model.image_size={side}", "optim.name=adamw", "optim.clip_norm=1", "train.shard=optimizer"]),
     ("divided gradients", "resnet18", ["model.bn_sync=yes", "train.shard=gradients"]),
+    ("divided weights, AdamW", "vit_tiny_patch16", ["model.patch=8", "model.image_size={side}", "optim.name=adamw", "optim.clip_norm=1", "train.shard=parameters"]),
+    ("divided weights, recomputed", "resnet18", ["model.bn_sync=yes", "train.shard=parameters", "train.recompute=2"]),
     ("pairs of tensor ranks, AdamW", "vit_small_patch16", ["model.patch=8", "model.image_size={side}", "optim.name=adamw", "train.tensor={pair}"]),
 ]
 
