@@ -244,22 +244,26 @@ class Ranks(Programs):
         self.wait_for_step("moved", process, 8)
         send(process, signal.SIGTERM, 1)
         self.assertLess(len(self.steps("moved")), STEPS)
-        self.expect(self.run_ranks(3, "moved", "--resume", "train.shard=gradients"), 0, "resumed at step")
+        # one image at a time: rank 0 evaluates 14, the others 13
+        self.expect(self.run_ranks(3, "moved", "--resume", "train.shard=parameters", "data.val_batch_size=3"), 0, "resumed at step")
         self.check_like_one("moved")
 
     def test_sharded(self):
         """Losses like one rank's, and the same bits after a resume on as many ranks."""
-        settings = ("train.shard=gradients", "train.accumulate=2", "optim.name=lamb", "train.lookahead=3", "optim.clip_norm=1")
-        self.expect(self.run_ranks(1, "whole", "train.accumulate=2", *settings[2:], "model.bn_sync=no", "model.ghost_batch=3"), 0)
-        self.expect(self.run_ranks(2, "sharded", *settings, "model.bn_sync=no"), 0, "train.shard: each of 2 ranks keeps")
-        apart = [abs(a["loss"] / b["loss"] - 1) for a, b in zip(self.steps("sharded"), self.steps("whole"), strict=True)]
-        self.assertLess(max(apart), 1e-4)
-        process = self.start(2, "halted", *settings, "model.bn_sync=no")
-        self.wait_for_step("halted", process, 5)
-        self.expect((send(process, signal.SIGTERM, 2), process.returncode), 3, "--resume to continue")
-        self.assertLess(len(self.steps("halted")), STEPS)
-        self.expect(self.run_ranks(2, "halted", "--resume", *settings, "model.bn_sync=no"), 0, "resumed at step")
-        self.check_same("sharded", "halted")
+        settings = ("train.accumulate=2", "optim.name=lamb", "train.lookahead=3", "optim.clip_norm=1", "model.bn_sync=no")
+        self.expect(self.run_ranks(1, "whole", *settings, "model.ghost_batch=3"), 0)
+        for shard in ("gradients", "parameters"):
+            with self.subTest(shard=shard):
+                halted, divided = f"halted-{shard}", (f"train.shard={shard}", *settings)
+                self.expect(self.run_ranks(2, shard, *divided), 0, "train.shard: each of 2 ranks keeps")
+                apart = [abs(a["loss"] / b["loss"] - 1) for a, b in zip(self.steps(shard), self.steps("whole"), strict=True)]
+                self.assertLess(max(apart), 1e-4)
+                process = self.start(2, halted, *divided)
+                self.wait_for_step(halted, process, 5)
+                self.expect((send(process, signal.SIGTERM, 2), process.returncode), 3, "--resume to continue")
+                self.assertLess(len(self.steps(halted)), STEPS)
+                self.expect(self.run_ranks(2, halted, "--resume", *divided), 0, "resumed at step")
+                self.check_same(shard, halted)
         self.expect(self.run_ranks(2, "matrices", "train.shard=optimizer", "optim.name=muon"), 1, "whole matrices, of which each rank would have a part")
 
     def test_norms_of_their_own(self):
@@ -370,7 +374,7 @@ class Variants(Programs):
             self.expect(self.run_ranks(1, f"{net}-whole", *settings), 0)
             whole = [step["loss"] for step in self.steps(f"{net}-whole")]
             self.assertEqual(len(whole), 51)
-            for ranks, shard, keys in ((2, "optimizer", {}), (4, "gradients", {}), (2, "gradients", gpu)):
+            for ranks, shard, keys in ((2, "optimizer", {}), (4, "gradients", {}), (2, "parameters", {}), (4, "parameters", {}), (2, "gradients", gpu)):
                 name = f"{net}-{ranks}-{shard}-{len(keys)}"
                 device = "--device=cuda" if keys else "--device=cpu"
                 with self.subTest(name=name):

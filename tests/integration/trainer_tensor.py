@@ -90,9 +90,9 @@ class Variants(trainer_ranks.Programs):
 
     def test_with_shards(self):
         """Ranks with the same part of the network divide its optimizer state. A stopped run goes on without shards."""
-        both = (TWO, "train.shard=gradients", "checkpoint.every_steps=20")
-        self.expect(self.run_ranks(4, "both", *both), 0)
-        self.check_like_one("both")
+        for name, shard in (("weights", "parameters"), ("both", "gradients")):
+            self.expect(self.run_ranks(4, name, TWO, f"train.shard={shard}", "checkpoint.every_steps=20"), 0)
+            self.check_like_one(name)
         folder = f"{self.folder}/later"
         os.mkdir(folder)
         shutil.copy(f"{self.folder}/both/checkpoint-00000040.safetensors", folder)
