@@ -121,12 +121,35 @@ static int gathers_start(struct cpu_exec *exec, uint32_t index)
 						   COMM_FLOAT, &gathers->requests[index]));
 }
 
+/* Waits for the gathers that the step is the first to read. */
+static int gathers_finish(struct cpu_exec *exec, uint32_t step)
+{
+	struct cpu_gathers *gathers = &exec->gathers;
+	const struct gathers *plan = &gathers->plan;
+	struct device *device = &exec->device->base;
+	int r = 0;
+
+	while (gathers->done < gathers->started && plan->items[gathers->done].first <= step &&
+	       r == 0) {
+		uint64_t begin = device_span_begin(device);
+
+		if (!exec->warms_up)
+			r = comm_wait(device->options.comm, gathers->requests[gathers->done]);
+		device_span_end(device, "gather of weights", "",
+				!cpu_training(exec)      ? "evaluation"
+				: step >= plan->backward ? "backward"
+							 : "forward",
+				begin);
+		gathers->done++;
+	}
+	return gathers_check(exec, r);
+}
+
 int cpu_gathers_reach(struct cpu_exec *exec, uint32_t step)
 {
 	struct cpu_gathers *gathers = &exec->gathers;
 	const struct gathers *plan = &gathers->plan;
-	struct comm *comm = exec->device->base.options.comm;
-	int r = 0;
+	int r;
 
 	while (gathers->started < plan->count && plan->items[gathers->started].start <= step) {
 		r = gathers_start(exec, gathers->started);
@@ -134,15 +157,10 @@ int cpu_gathers_reach(struct cpu_exec *exec, uint32_t step)
 			return r;
 		gathers->started++;
 	}
-	while (gathers->done < gathers->started && plan->items[gathers->done].first <= step) {
-		r = exec->warms_up ? 0 : comm_wait(comm, gathers->requests[gathers->done]);
-		if (r < 0)
-			return gathers_check(exec, r);
-		gathers->done++;
-	}
-	return gathers->done < gathers->started && !exec->warms_up
-		       ? gathers_check(exec, comm_progress(comm))
-		       : 0;
+	r = gathers_finish(exec, step);
+	if (r < 0 || gathers->done == gathers->started || exec->warms_up)
+		return r;
+	return gathers_check(exec, comm_progress(exec->device->base.options.comm));
 }
 
 float *cpu_weight(const struct cpu_exec *exec, const struct device_param *weight,

@@ -75,10 +75,10 @@ static int run_forward(struct cpu_exec *exec)
 	cpu_gathers_begin(exec);
 	for (uint32_t i = 0; i < exec->graph->node_count && r == 0; i++) {
 		struct cpu_node *node = &exec->nodes[i];
-		uint64_t start = options->profile ? run_clock_ns(exec) : 0;
-		uint64_t begin = device_span_begin(&exec->device->base);
 
 		r = cpu_gathers_reach(exec, i);
+		uint64_t start = options->profile ? run_clock_ns(exec) : 0;
+		uint64_t begin = device_span_begin(&exec->device->base);
 		if (r == 0 && node->ops->forward)
 			r = node->ops->forward(exec, node);
 		if (r < 0)
@@ -103,16 +103,15 @@ static int run_backward_node(struct cpu_exec *exec, struct cpu_node *node)
 {
 	const struct device_options *options = &exec->device->base.options;
 	struct device_param *weight = node->node->weight;
+	int r = cpu_gathers_reach(exec, node->backward_step);
 	uint64_t start = options->profile ? run_clock_ns(exec) : 0;
 	uint64_t begin = device_span_begin(&exec->device->base);
-	int r = 0;
 
 	for (int i = 0; i < DEVICE_NODE_OUTPUTS && r == 0; i++)
 		r = run_gather(exec, node, i);
 	if (r < 0)
 		return r;
-	r = cpu_gathers_reach(exec, node->backward_step);
-	if (r == 0 && node->ops->backward)
+	if (node->ops->backward)
 		r = node->ops->backward(exec, node);
 	if (r < 0)
 		return run_fail_pass(exec, node, r, "backward");
@@ -134,12 +133,12 @@ static int run_recompute(struct cpu_exec *exec, uint32_t last)
 	exec->recomputing = true;
 	for (uint32_t i = cpu_segment_first(exec, last); i <= last && r == 0; i++) {
 		struct cpu_node *node = &exec->nodes[i];
-		uint64_t start = profile ? run_clock_ns(exec) : 0;
-		uint64_t begin = device_span_begin(&exec->device->base);
 
 		if (!node->recompute_step)
 			continue;
 		r = cpu_gathers_reach(exec, node->recompute_step);
+		uint64_t start = profile ? run_clock_ns(exec) : 0;
+		uint64_t begin = device_span_begin(&exec->device->base);
 		if (r == 0)
 			r = node->ops->forward(exec, node);
 		if (r < 0)
