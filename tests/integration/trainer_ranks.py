@@ -286,7 +286,7 @@ class Ranks(Programs):
 
     def test_refuses_selective_backprop(self):
         done = self.run_ranks(2, "selective", "train.selective_backprop=0.5")
-        self.expect(done, 1, "train.selective_backprop = 0.5 supports only one rank, but there are 2, and the kept samples may be of any of them")
+        self.expect(done, 1, "train.selective_backprop = 0.5 does not work on batches divided over 2 ranks, because the kept samples may be of any of them")
 
     def test_whitened(self):
         """The first layer is initialised from the whole first batch, not from a rank's share."""

@@ -122,6 +122,7 @@ class Variants(trainer_ranks.Programs):
             ("slow", ["train.lookahead=6", "train.mixup=0.4", "train.cutmix=1"]),
             ("frozen", ["train.freeze=blocks.1.* blocks.2.attn.*:1", "optim.layer_decay=0.8"]),
             ("taught", teacher),
+            ("hard", ["train.selective_backprop=0.5", "train.selective_start=0", "train.selective_end=1"]),
         ):
             with self.subTest(name=name):
                 for ranks in (1, 2):

@@ -22,6 +22,8 @@ EMULATED = os.environ.get("TRAINER_EMULATED")
 MPIRUN = os.environ.get("MPIRUN")
 LIMIT = int(os.environ.get("METHOD_PAIRS_RECIPES", "0"))
 REFUSED_MAX = 0.05
+if not MPIRUN:
+    del methods.FACTORS["network"][methods.DIVIDED]
 
 # Bounds of the relative difference between the losses of two devices, which sum in different orders. FIRST bounds that of the first step. Later steps amplify it,
 # by far in deep networks that do not start as identities, on any device. For these, the limit of each step is CARRIED times the difference that results on the
@@ -42,9 +44,10 @@ def plain():
 
 
 def ranks_of(row):
-    """Returns the number of ranks for a recipe: two for shards, where batches can be divided further."""
+    """Returns the number of ranks for a recipe: two for shards, where batches can be divided further, times those of a divided network."""
     parts = row["micro-batches"] == "two" and row["statistics"] == "of groups"
-    return 1 if row["shards"] == "none" or parts or row["samples"] == "hard ones" or not MPIRUN else 2
+    data = 1 if row["shards"] == "none" or parts or row["samples"] == "hard ones" or not MPIRUN else 2
+    return data * (2 if row["network"] == methods.DIVIDED else 1)
 
 
 def describe_row(row):
@@ -103,7 +106,8 @@ class MethodPairs(unittest.TestCase):
     def run_row(self, name, row, *options, trainer=TRAINER, device="cpu", first=1):
         """Returns the losses of the steps from `first` on, and those of evaluations."""
         output = f"{self.folder}/{name}"
-        launch = [MPIRUN, "-n", "2"] if ranks_of(row) > 1 else []
+        ranks = ranks_of(row)
+        launch = [MPIRUN, "-n", str(ranks)] if ranks > 1 else []
         command = launch + self.command(trainer, row, "--overwrite", f"--device={device}", "--output", output, *options)
         done = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, f"{describe_row(row)}\n{' '.join(settings(row))}\n{done.stderr}")

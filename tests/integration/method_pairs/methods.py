@@ -28,6 +28,8 @@ BASE = [
 IMAGES = 22  # two steps per epoch
 RESUMED = 3  # step of the checkpoint, in the middle of an epoch
 
+DIVIDED = "vit in two parts"  # of two ranks (method_pairs.py)
+
 FACTORS = {
     "network": {
         "resnet18": ["model.name=resnet18", "model.width=0.125"],
@@ -37,6 +39,7 @@ FACTORS = {
         "vit": ["model.name=vit_tiny_patch16", "model.width=0.25", "model.patch=16", "model.image_size=48"],
         "vit of means": ["model.name=vit_tiny_patch16", "model.width=0.25", "model.patch=16", "model.image_size=48", "model.pool=average", "model.layer_scale=0.1"],
         "vit of dropped keys": ["model.name=vit_tiny_patch16", "model.width=0.25", "model.patch=16", "model.image_size=48", "model.attention_dropout=0.2"],
+        DIVIDED: ["model.name=vit_small_patch16", "model.width=0.125", "model.patch=16", "model.image_size=48", "train.tensor=2"],
         "convnext": ["model.name=convnext_tiny", "model.width=0.125"],
         "speednet": ["model.name=speednet", "model.width=0.25"],
         "speednet in gelu": ["model.name=speednet", "model.width=0.25", "model.activation=gelu"],
@@ -110,7 +113,7 @@ FACTORS = {
     },
     "micro-batches": {"one": [], "two": ["train.accumulate=2"], "found": ["train.accumulate=auto"]},
     "activations": {"kept": [], "computed anew": ["train.recompute=1"], "in pairs": ["train.recompute=2"]},
-    # on two ranks (method_pairs.py)
+    # over two ranks, or two groups of ranks
     "shards": {"none": [], "optimizer": ["train.shard=optimizer"], "gradients": ["train.shard=gradients"]},
     "sharpness": {"any": [], "sam": ["train.sam=0.05"], "sam at times": ["train.sam=0.05", "train.sam_every=2"]},
     "copies": {"one": [], "two": ["data.repeats=2", "data.batch_size=16"]},

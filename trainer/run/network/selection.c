@@ -23,11 +23,12 @@ static int selection_check(const struct selection *selection, uint32_t count)
 {
 	const struct recipe_train *recipe = &selection->ctx->recipe->train;
 	uint32_t parts = recipe_accumulate(selection->ctx->recipe);
-	if (selection->ctx->comm->world > 1)
-		return run_fail(selection->ctx, -EINVAL,
-				"train.selective_backprop = %g supports only one rank, but there "
-				"are %u, and the kept samples may be of any of them: set it to 0",
-				recipe->selective_backprop, selection->ctx->comm->world);
+	if (selection->ctx->data_comm->world > 1)
+		return run_fail(
+			selection->ctx, -EINVAL,
+			"train.selective_backprop = %g does not work on batches divided over "
+			"%u ranks, because the kept samples may be of any of them: set it to 0",
+			recipe->selective_backprop, selection->ctx->data_comm->world);
 	if (count % parts || (mix_is_on(recipe) && count / parts % 2))
 		return run_fail(selection->ctx, -EINVAL,
 				"train.selective_backprop = %g keeps %u of data.batch_size = %u, "
