@@ -372,6 +372,9 @@ static void print_head(const struct estimate *estimate, const struct engines *en
 		estimate->device.roofline.flops_per_second[element] * 1e-12, elements[element],
 		estimate->device.source);
 	fprintf(file, "plans    %s, fusion %s\n", engines->name, fusions[estimate->program.fusion]);
+	if (estimate->recipe->train.shard != RECIPE_SHARD_NONE && estimate->options->ranks <= 1)
+		fprintf(file, "ranks    one, for which train.shard changes nothing; --ranks=N "
+			      "plans for N\n");
 	char parts[96] = "";
 	uint32_t count = recipe_accumulate(estimate->recipe);
 	bool meshes = estimate->options->ranks > 1; /* each has its own micro-batches */
@@ -485,6 +488,13 @@ static int estimate_on(struct estimate *estimate, const struct engines *engines,
 		       char *error)
 {
 	choose(estimate, engines);
+	uint32_t tensor = (uint32_t)estimate->recipe->train.tensor;
+	if (tensor > 1 && estimate->options->ranks <= 1)
+		return estimate_fail(
+			error, -EINVAL,
+			"train.tensor = %u divides the network over ranks, but this plan "
+			"is of one GPU: add --ranks=%u, or a multiple, or set train.tensor=1",
+			tensor, tensor);
 	int r = open_model(estimate, error);
 	if (r == 0 && estimate->options->ranks > 1) {
 		print_head(estimate, engines, file);

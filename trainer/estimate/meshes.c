@@ -21,6 +21,7 @@ struct meshes {
 	struct estimate *estimate;
 	uint64_t batch, val_batch; /* of all ranks */
 	uint64_t accumulate;       /* of the recipe; 1 for auto */
+	bool shards;               /* data ranks can divide the store */
 	struct mesh *items;        /* [count] */
 	size_t count, capacity;
 };
@@ -127,14 +128,28 @@ static int plan_graphs(struct meshes *meshes, uint32_t data, uint64_t micro_batc
 	return r < 0 ? r : buckets_plan(&graphs->buckets, graphs->train, COLLECTIVE_NCCL_ELEMENTS);
 }
 
-/* Returns why an update cannot work on a range of a weight, or NULL. */
-static const char *refuse_shards(const struct device_params *params)
+/* Sets the recipe to the whole batch of a mesh with so many tensor ranks. */
+static void set_recipe(struct meshes *meshes, uint32_t tensor, enum recipe_shard shard)
 {
-	if (!params->has_optimizer)
-		return NULL;
-	if ((unsigned)DEVICE_OPTIMIZERS_BY_MATRIX >> params->optimizer.kind & 1)
-		return "optim.name needs whole matrices";
-	return params->optimizer.centralize ? "optim.centralize needs whole rows" : NULL;
+	struct recipe *recipe = &meshes->estimate->recipe_copy;
+	recipe->data.batch_size = meshes->batch;
+	recipe->data.val_batch_size = meshes->val_batch;
+	recipe->train.accumulate = meshes->accumulate;
+	recipe->train.tensor = tensor;
+	recipe->train.shard = shard;
+}
+
+/*
+ * Sets whether data ranks can divide the store, which the recipe rules out for every train.shard
+ * alike; if not, prints why.
+ */
+static void check_shards(struct meshes *meshes, FILE *file)
+{
+	char text[RECIPE_ERROR_MAX];
+	set_recipe(meshes, 1, RECIPE_SHARD_OPTIMIZER);
+	meshes->shards = recipe_check(meshes->estimate->recipe, false, text) == 0;
+	if (!meshes->shards)
+		fprintf(file, "not with train.shard: %s\n", text);
 }
 
 /*
@@ -145,8 +160,7 @@ static int add_sharded(struct meshes *meshes, const struct mesh *like, char *err
 {
 	struct estimate *estimate = meshes->estimate;
 	struct mesh mesh = *like;
-	bool whole = mesh.data == 1 || refuse_shards(estimate->params);
-	uint32_t shards = whole ? 1 : MESH_SHARDS, done = 0;
+	uint32_t shards = mesh.data > 1 && meshes->shards ? MESH_SHARDS : 1, done = 0;
 	uint32_t share = (uint32_t)(meshes->batch / mesh.data);
 	for (uint32_t parts = (uint32_t)meshes->accumulate; done < (1u << shards) - 1;) {
 		struct mesh_graphs graphs = {0};
@@ -180,7 +194,7 @@ static int add_sharded(struct meshes *meshes, const struct mesh *like, char *err
 static int divide(struct meshes *meshes, const struct mesh *mesh, char *text)
 {
 	struct estimate *estimate = meshes->estimate;
-	estimate->recipe_copy.train.tensor = mesh->tensor;
+	set_recipe(meshes, mesh->tensor, RECIPE_SHARD_NONE);
 	if (mesh->tensor > estimate->device.links[0].link.ranks)
 		return estimate_fail(text, -EINVAL,
 				     "train.tensor = %u is more than the %u ranks of a machine",
@@ -283,8 +297,8 @@ int meshes_report(struct estimate *estimate, FILE *file, char *error)
 	};
 	uint32_t ranks = estimate->options->ranks;
 	int r = check_links(estimate, error);
-	if (r == 0 && refuse_shards(estimate->params))
-		fprintf(file, "not with train.shard: %s\n", refuse_shards(estimate->params));
+	if (r == 0)
+		check_shards(&meshes, file);
 	for (uint32_t data = ranks; data && r == 0; data--)
 		if (ranks % data == 0)
 			r = add_data(&meshes, data, file, error);

@@ -417,6 +417,16 @@ TEST(machines)
 	assert_true(table.rows[0].hidden + table.rows[0].exposed > 0.4);
 }
 
+/* Every mesh is checked with the batch of all ranks, of which 8 copies of an image are a share. */
+TEST(repeats)
+{
+	struct table table;
+
+	planned("model.name=resnet18 data.batch_size=16 data.repeats=8",
+		device_file(8e10, LINKS(LINK(4, 1e11, 1e-6))), 4, &table);
+	assert_null(strstr(table.text, "data.repeats"));
+}
+
 /* What an optimizer cannot do in parts. */
 TEST(optimizers)
 {
@@ -424,9 +434,9 @@ TEST(optimizers)
 		const char *settings, *shard, *tensor;
 		unsigned count;
 	} optimizers[] = {
-		{"optim.name=muon", "optim.name needs whole matrices", "optim.name = muon", 1},
-		{"optim.name=sgd optim.centralize=yes", "optim.centralize needs whole rows",
-		 "optim.centralize = ", 1},
+		{"optim.name=muon", "optim.name = muon", "optim.name = muon", 1},
+		{"optim.name=sgd optim.centralize=yes",
+		 "optim.centralize = ", "optim.centralize = ", 1},
 		{"optim.name=lamb", NULL, "optim.name = lamb", 4},
 		{"optim.name=adamw", NULL, NULL, 5},
 	};
@@ -440,7 +450,8 @@ TEST(optimizers)
 			 optimizers[i].settings);
 		planned(settings, device_file(8e10, LINKS(LINK(8, 1e11, 1e-6))), 3, &table);
 		assert_int_equal(table.count, optimizers[i].count);
-		snprintf(words, sizeof(words), "not with train.shard: %s",
+		snprintf(words, sizeof(words),
+			 "not with train.shard: train.shard = optimizer and %s",
 			 optimizers[i].shard ? optimizers[i].shard : "");
 		assert_int_equal(strstr(table.text, words) != NULL, optimizers[i].shard != NULL);
 		snprintf(words, sizeof(words), "not 1 x 3: train.tensor = 3 and %s",

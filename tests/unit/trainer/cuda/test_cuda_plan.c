@@ -305,6 +305,27 @@ TEST(options)
 	assert_true(number_before(text, " MB copies of weights") == 0);
 }
 
+/* A recipe for several ranks, planned for one. */
+TEST(one_of_several)
+{
+	struct estimate_options options = {
+		.device = device_file(
+			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
+			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
+	};
+	char error[ESTIMATE_ERROR_MAX] = "", text[65536];
+
+	assert_int_equal(plan("model.name=vit_tiny_patch16 data.batch_size=4 train.tensor=3",
+			      &options, text, sizeof(text), error),
+			 -EINVAL);
+	expect(error, "train.tensor = 3 divides the network over ranks, but this plan is of one "
+		      "GPU: add --ranks=3");
+	assert_int_equal(plan("model.name=vit_tiny_patch16 data.batch_size=4 train.shard=gradients",
+			      &options, text, sizeof(text), error),
+			 0);
+	expect(text, "ranks    one, for which train.shard changes nothing; --ranks=N");
+}
+
 TEST(sizes)
 {
 	static const struct {
