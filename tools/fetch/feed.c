@@ -134,8 +134,9 @@ int feed_new(struct remote_dataset *dataset, const struct feed_memory *memory,
 	else
 		r = dataset_add_map(dataset, memory->map_fd, &feed->map);
 	if (!r) {
-		feed->marks = calloc(dataset->samples, 1);
-		r = feed->marks ? start_watcher(feed) : -ENOMEM;
+		feed->marks = calloc(dataset->samples, sizeof(*feed->marks));
+		feed->units = calloc(dataset->samples, sizeof(*feed->units));
+		r = feed->marks && feed->units ? start_watcher(feed) : -ENOMEM;
 	}
 	if (r) {
 		feed->stopping = true; /* there is no watcher */
@@ -145,6 +146,7 @@ int feed_new(struct remote_dataset *dataset, const struct feed_memory *memory,
 			munmap(feed->page, FILLING_PAGE_SIZE);
 		io_close(feed->page_fd);
 		free(feed->marks);
+		free(feed->units);
 		free(feed);
 		return r;
 	}
@@ -163,6 +165,7 @@ void feed_free(struct fetch_feed *feed)
 	munmap(feed->page, FILLING_PAGE_SIZE);
 	close(feed->page_fd);
 	free(feed->marks);
+	free(feed->units);
 	free(feed);
 }
 
@@ -197,6 +200,8 @@ int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample)
 	if (feed->cursor >= feed->seen)
 		return -ENODATA;
 	*ret_sample = feed->window[feed->cursor++ % FILLING_AHEAD];
+	if (*ret_sample)
+		feed->units[*ret_sample - 1]++;
 	return 0;
 }
 
@@ -230,11 +235,17 @@ bool feed_first_batch(const struct fetch_feed *feed, uint64_t *ret_done, uint64_
 	return true;
 }
 
-bool feed_is_next(const struct fetch_feed *feed, uint64_t sample, uint64_t limit)
+bool feed_is_next(const struct fetch_feed *feed, uint64_t sample)
 {
-	uint64_t end = feed->cursor < limit ? feed->cursor : limit;
+	return feed->units[sample] > 0;
+}
 
-	for (uint64_t unit = feed->done; unit < end; unit++)
+bool feed_is_needed(const struct fetch_feed *feed, uint64_t sample)
+{
+	uint64_t end = feed_needed(feed, FEED_BATCHES);
+
+	end = feed->cursor < end ? feed->cursor : end;
+	for (uint64_t unit = feed->done; feed->units[sample] && unit < end; unit++)
 		if (feed->window[unit % FILLING_AHEAD] == sample + 1)
 			return true;
 	return false;
@@ -284,6 +295,7 @@ static void pass_units(struct fetch_feed *feed, uint64_t end,
 		if (!sample)
 			continue;
 		feed->marks[sample - 1] &= (uint8_t)~FEED_ANNOUNCED;
+		feed->units[sample - 1]--;
 		over(context, sample - 1);
 	}
 	if (feed->done < end) /* a worker that plans less than it makes */

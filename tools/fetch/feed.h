@@ -39,7 +39,8 @@ struct fetch_feed {
 	uint64_t done, cursor, seen;
 	/* samples of the units from `done` to `seen`, by unit % FILLING_AHEAD; + 1, 0: none */
 	uint64_t window[FILLING_AHEAD];
-	uint8_t *marks; /* [samples], enum feed_mark */
+	uint8_t *marks;  /* [samples], enum feed_mark */
+	uint16_t *units; /* [samples], how many of the units from `done` to `cursor` have it */
 };
 
 /* The memory files of a feed. */
@@ -67,8 +68,10 @@ uint64_t feed_needed(const struct fetch_feed *feed, unsigned batches);
  * of its samples are there, of how many. Samples that are not requested yet count as average ones.
  */
 bool feed_first_batch(const struct fetch_feed *feed, uint64_t *ret_done, uint64_t *ret_total);
-/* Whether the sample is that of a unit that is not over, below limit. */
-bool feed_is_next(const struct fetch_feed *feed, uint64_t sample, uint64_t limit);
+/* Whether the sample is that of a unit that has been requested and is not over. */
+bool feed_is_next(const struct fetch_feed *feed, uint64_t sample);
+/* Whether the sample is that of such a unit of the batches that feed_needed() has the end of. */
+bool feed_is_needed(const struct fetch_feed *feed, uint64_t sample);
 /*
  * Copies the wishes: numbers of samples, and the turns in which their bytes are wrong, or 0.
  * Returns their number.

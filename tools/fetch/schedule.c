@@ -223,7 +223,7 @@ static bool is_announced(const struct fetcher *fetcher, const struct remote_data
 			 uint64_t sample)
 {
 	for (const struct fetch_feed *feed = fetcher->feeds; feed; feed = feed->next)
-		if (feed->dataset == dataset && feed_is_next(feed, sample, UINT64_MAX))
+		if (feed->dataset == dataset && feed_is_next(feed, sample))
 			return true;
 	return false;
 }
@@ -631,8 +631,8 @@ static void grant_wishes(struct fetcher *fetcher, struct fetch_feed *feed)
 			dataset_evict(dataset, sample);
 		}
 		if (dataset->states[sample] == SAMPLE_ABSENT &&
-		    (has_room(dataset) || !feed_is_next(feed, sample, UINT64_MAX) ||
-		     feed_is_next(feed, sample, feed_needed(feed, FEED_BATCHES))))
+		    (has_room(dataset) || !feed_is_next(feed, sample) ||
+		     feed_is_needed(feed, sample)))
 			request_sample(&batch, sample, 0);
 		else if (dataset->states[sample] == SAMPLE_PRESENT)
 			feed_arrived(feed, sample);
