@@ -4,6 +4,7 @@ ranks, and failures that end all ranks.
 
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -297,10 +298,15 @@ class Ranks(Programs):
         self.assertLess(abs(a[0]["loss"] / b[0]["loss"] - 1), 1e-6)
 
     def test_refusals(self):
+        for name in os.listdir(f"{self.folder}/images/val"):
+            os.makedirs(f"{self.folder}/single/{name}")
+        shutil.copy(next(pathlib.Path(self.folder, "images/val").rglob("*.*")), f"{self.folder}/single/{name}")
+        subprocess.run([os.environ["PACKIMG"], "convert", f"{self.folder}/single", "-o", f"{self.folder}/single.pimg", "--quiet"], check=True, stdout=subprocess.DEVNULL)
         for ranks, words, arguments in (
             (5, "data.batch_size = 12 is not a multiple of 5 ranks", ()),
             (2, "did you mean data.batch_size?", ("data.bathc_size=3",)),
             (2, "/nonexistent.pimg", ("data.train=/nonexistent.pimg",)),
+            (2, "has no image for this one; use fewer ranks or train.shard=gradients", ("train.shard=parameters", f"data.val={self.folder}/single.pimg")),
         ):
             with self.subTest(words=words):
                 done = self.run_ranks(ranks, "refused", *arguments)

@@ -351,10 +351,10 @@ int run_try_evaluation(struct run *run)
 	int r = evaluate_open_feed(run, &feed);
 	if (r == 0 && !feed.feed && device_params_are_gathered(run->network.params))
 		return run_fail(&run->ctx, -EINVAL,
-				"train.shard = parameters: of the images of data.val, rank %u of "
-				"%u gets none to evaluate; use fewer ranks or "
+				"train.shard = parameters: every rank evaluates, but data.val = %s "
+				"has no image for this one; use fewer ranks or "
 				"train.shard=gradients",
-				run->ctx.data_comm->rank, run->ctx.data_comm->world);
+				run->ctx.recipe->data.val);
 	if (r < 0 || !feed.feed)
 		return r;
 	r = evaluate_try(run, &feed);
