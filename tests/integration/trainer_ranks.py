@@ -380,7 +380,7 @@ class Variants(Programs):
             self.expect(self.run_ranks(1, f"{net}-whole", *settings), 0)
             whole = [step["loss"] for step in self.steps(f"{net}-whole")]
             self.assertEqual(len(whole), 51)
-            for ranks, shard, keys in ((2, "optimizer", {}), (4, "gradients", {}), (2, "parameters", {}), (4, "parameters", {}), (2, "gradients", gpu)):
+            for ranks, shard, keys in ((2, "optimizer", {}), (4, "gradients", {}), (2, "parameters", {}), (4, "parameters", {}), (2, "gradients", gpu), (2, "parameters", gpu), (4, "parameters", gpu)):
                 name = f"{net}-{ranks}-{shard}-{len(keys)}"
                 device = "--device=cuda" if keys else "--device=cpu"
                 with self.subTest(name=name):
