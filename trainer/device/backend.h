@@ -145,6 +145,11 @@ size_t device_params_elements(const struct device_params *params, enum device_sl
 bool device_param_is_sharded(const struct device_param *param, enum device_slot slot);
 /* True if this rank has only a part of the tensor. */
 bool device_param_is_split(const struct device_param *param);
+/*
+ * Number of blocks of a whole tensor of which each rank of the group has an equal run, in order of
+ * ranks.
+ */
+size_t device_param_split_blocks(const struct device_param *param);
 /* True if the parameter gets a gradient and updates; false for NULL. */
 bool device_param_trains(const struct device_param *param);
 

@@ -466,13 +466,20 @@ struct split_layout {
 	size_t blocks, length, apart;
 };
 
-static struct split_layout split_layout(const struct device_param *param)
+size_t device_param_split_blocks(const struct device_param *param)
 {
 	const struct device_param_spec *spec = &param->spec;
-	struct split_layout layout = {.blocks = spec->split_ranges ? spec->split_ranges : 1};
+	size_t blocks = spec->split_ranges ? spec->split_ranges : 1;
 
 	for (uint32_t i = 0; i + 1 < spec->split_dimension; i++)
-		layout.blocks *= spec->shape[i];
+		blocks *= spec->shape[i];
+	return blocks;
+}
+
+static struct split_layout split_layout(const struct device_param *param)
+{
+	struct split_layout layout = {.blocks = device_param_split_blocks(param)};
+
 	layout.length = param->elements / layout.blocks;
 	layout.apart = layout.length * param->store->group->world;
 	return layout;
