@@ -46,6 +46,7 @@ struct arguments {
 	struct estimate_options plan; /* used if --plan names a device */
 	/* file for a plot of runs; `recipe` and `overrides` then name the runs' folders */
 	const char *plot;
+	const char *join; /* folder of a sharded checkpoint */
 };
 
 /* argp, in the C library, refers to this variable. */
@@ -136,6 +137,10 @@ static const struct options_row options[] = {
 	{"plot", 0, "FILE.svg",
 	 "Plot losses and accuracies of the runs in the given folders and exit", OPTIONS_TEXT,
 	 AT(plot)},
+	{"join", 0, "DIR",
+	 "Make one file, which --output names, of the sharded checkpoint in a folder, and exit; "
+	 "needs no recipe and no GPU",
+	 OPTIONS_TEXT, AT(join)},
 	{"size", OPTION_SIZE, "N",
 	 "With --plan: image size N x N (default: the size that data.pipeline produces, else 224, "
 	 "or 32 for networks for small images)"},
@@ -216,6 +221,12 @@ static void parse_trace_steps(const char *text, struct argp_state *state, struct
 static void check(const struct arguments *arguments, const struct argp_state *state)
 {
 	static const char ending[] = ".safetensors";
+	if (arguments->join && !arguments->run.output)
+		argp_error(state, "--join=%s requires --output=FILE: the file to make",
+			   arguments->join);
+	if (arguments->join && (arguments->recipe || arguments->plot))
+		argp_error(state, "--join only needs --output=FILE: it reads no recipe, and cannot "
+				  "be combined with --plot");
 	if (arguments->run.evaluate && arguments->plan.device)
 		argp_error(state, "--evaluate and --plan cannot be combined: --plan runs no model");
 	if (arguments->run.predictions && !arguments->run.evaluate)
@@ -296,6 +307,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		check(arguments, state);
 		return 0;
 	case ARGP_KEY_NO_ARGS:
+		if (arguments->join)
+			return 0;
 		argp_error(state, arguments->plot ? "--plot: missing the folder of a run"
 						  : "missing the recipe");
 		return EINVAL;
@@ -621,6 +634,22 @@ static int plot(const struct arguments *arguments)
 	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+static int join(const struct arguments *arguments)
+{
+	const char *path = arguments->run.output;
+	char error[CHECKPOINT_ERROR_MAX] = "";
+	int r = 0;
+	if (access(path, F_OK) == 0 && !arguments->run.overwrite)
+		r = sentence_fail(
+			error, sizeof(error), -EEXIST,
+			"%.900s exists: use another --output, or --overwrite to replace it", path);
+	if (r == 0)
+		r = checkpoint_join(arguments->join, path, error);
+	if (r < 0)
+		printable_line(stderr, "trainer: %s", error);
+	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
 /* The exit status of a failure. Launchers may start again what failed because of another rank. */
 static int failure_status(int r, const struct comm *comm)
 {
@@ -633,7 +662,8 @@ int main(int argc, char **argv)
 {
 	static const struct argp argp = {
 		.parser = parse,
-		.args_doc = "RECIPE.ini [SECTION.KEY=VALUE...]\n--plot=FILE.svg RUN...",
+		.args_doc = "RECIPE.ini [SECTION.KEY=VALUE...]\n--plot=FILE.svg RUN...\n"
+			    "--join=DIR --output=FILE",
 		.doc = doc};
 	struct arguments arguments = {.run = {.stop = &stop}};
 	struct recipe recipe;
@@ -642,6 +672,8 @@ int main(int argc, char **argv)
 	options_read(options, &argp, argc, argv, &arguments);
 	if (arguments.plot)
 		return plot(&arguments);
+	if (arguments.join)
+		return join(&arguments);
 	if (recipe_init(&recipe) < 0)
 		return EXIT_FAILURE;
 	int status, r = comm_open(&arguments.run.comm, error);

@@ -57,7 +57,8 @@ TABLE = {
                       "trainer/model/networks.h",
     "trainer/model": "trainer/recipe trainer/device/device.h",
     "trainer/algorithms": "format/augment/mix.h trainer/recipe trainer/model trainer/device/device.h",
-    "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/pos_embed.h trainer/device/device.h",
+    "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/pos_embed.h trainer/device/device.h "
+                          "trainer/device/parts.h",
     "trainer/estimate": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
                     "trainer/device/buckets.h trainer/device/cuda trainer/device/cuda/lowering "
                     "trainer/device/cuda/ranks/collective.h",

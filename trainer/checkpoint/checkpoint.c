@@ -116,9 +116,10 @@ static void counter_text(const struct counter *counter, const struct checkpoint_
 	}
 }
 
-int checkpoint_save(const char *path, struct device_params *params, const struct recipe *recipe,
-		    const struct checkpoint_state *state, const struct checkpoint_about *about,
-		    char *error)
+/* Writes the file, or with an id the index of a sharded checkpoint's folder. */
+static int save(const char *path, struct device_params *params, const char *id,
+		const struct recipe *recipe, const struct checkpoint_state *state,
+		const struct checkpoint_about *about, char *error)
 {
 	char *text = NULL, numbers[COUNTERS][COUNTER_TEXT];
 	size_t text_size = 0;
@@ -139,9 +140,25 @@ int checkpoint_save(const char *path, struct device_params *params, const struct
 	struct checkpoint_metadata described;
 	size_t count = checkpoint_describe(about, &described);
 	memcpy(metadata + COUNTERS + 2, described.entries, count * sizeof(*metadata));
-	r = checkpoint_write_tensors(path, params, NULL, metadata, COUNTERS + 2 + count, error);
+	count += COUNTERS + 2;
+	r = id ? checkpoint_write_index(path, params, id, metadata, count, error)
+	       : checkpoint_write_tensors(path, params, NULL, metadata, count, error);
 	free(text);
 	return r;
+}
+
+int checkpoint_save(const char *path, struct device_params *params, const struct recipe *recipe,
+		    const struct checkpoint_state *state, const struct checkpoint_about *about,
+		    char *error)
+{
+	return save(path, params, NULL, recipe, state, about, error);
+}
+
+int checkpoint_save_index(const char *folder, struct device_params *params, const char *id,
+			  const struct recipe *recipe, const struct checkpoint_state *state,
+			  const struct checkpoint_about *about, char *error)
+{
+	return save(folder, params, id, recipe, state, about, error);
 }
 
 /* ---- reading ---- */
@@ -264,7 +281,10 @@ void checkpoint_close(struct checkpoint *checkpoint)
 int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params *params,
 		       char *error)
 {
-	int r = checkpoint_restore_tensors(checkpoint->file, checkpoint->path, params, error);
+	int r = checkpoint_is_sharded(checkpoint)
+			? checkpoint_restore_lead(checkpoint, params, error)
+			: checkpoint_restore_tensors(checkpoint->file, checkpoint->path, params,
+						     error);
 	if (r < 0)
 		return r;
 	r = device_params_set_state(params, &checkpoint->state.device);

@@ -1,5 +1,6 @@
 /*
- * Checkpoints: the complete state of a run in one safetensors file, written atomically.
+ * Checkpoints: the complete state of a run in one safetensors file, or in a folder with a file of
+ * each rank (sharded.h), written atomically.
  *
  * Tensors: the model's parameters under their names (torchvision's and timm's; convolutions as
  * [O][I][H][W]), "optimizer.momentum.NAME", "optimizer.variance.NAME", "ema.NAME". Metadata: the
@@ -7,8 +8,9 @@
  * generator state is saved: every random number is a function of (seed, epoch, sample) or (seed,
  * parameter).
  *
- * Files are named checkpoint-STEP.safetensors. best.safetensors and model.safetensors contain only
- * the evaluated weights. Call the functions from the thread that owns the device.
+ * Files are named checkpoint-STEP.safetensors, folders checkpoint-STEP.sharded. best.safetensors
+ * and model.safetensors contain only the evaluated weights. Call the functions from the thread that
+ * owns the device.
  */
 #pragma once
 
@@ -19,7 +21,12 @@
 
 #include <stdint.h>
 
-enum { CHECKPOINT_ERROR_MAX = 1024, CHECKPOINT_PATH_MAX = 4096, CHECKPOINT_METRICS = 3 };
+enum {
+	CHECKPOINT_ERROR_MAX = 1024,
+	CHECKPOINT_PATH_MAX = 4096,
+	CHECKPOINT_METRICS = 3,
+	CHECKPOINT_ID_MAX = 33, /* with the NUL */
+};
 
 /* Sums over training steps, from which means are computed. */
 struct checkpoint_totals {
@@ -69,6 +76,23 @@ int checkpoint_save(const char *path, struct device_params *params, const struct
 		    const struct checkpoint_state *state, const struct checkpoint_about *about,
 		    char *error);
 
+/*
+ * A sharded checkpoint, in a folder of checkpoint_begin_folder(): after each rank has saved its
+ * part, one of them saves the index, which has the metadata of a whole checkpoint. id: of
+ * checkpoint_make_id(), the same for all; ties index and files together.
+ */
+int checkpoint_make_id(char *ret_id); /* CHECKPOINT_ID_MAX bytes */
+int checkpoint_save_part(const char *folder, struct device_params *params, const char *id,
+			 uint64_t step, char *error);
+int checkpoint_save_index(const char *folder, struct device_params *params, const char *id,
+			  const struct recipe *recipe, const struct checkpoint_state *state,
+			  const struct checkpoint_about *about, char *error);
+/*
+ * Makes the whole checkpoint of a sharded one: the file that checkpoint_save() would have written.
+ * Needs memory for the largest tensor.
+ */
+int checkpoint_join(const char *folder, const char *path, char *error);
+
 /* Saves only weights, from one slot, such as DEVICE_VALUE, DEVICE_EMA or DEVICE_SWA. */
 int checkpoint_export(const char *path, struct device_params *params, enum device_slot slot,
 		      const struct checkpoint_about *about, char *error);
@@ -91,6 +115,17 @@ void checkpoint_close(struct checkpoint *checkpoint); /* accepts NULL */
 int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params *params,
 		       char *error);
 
+bool checkpoint_is_sharded(const struct checkpoint *checkpoint);
+/* The id of a sharded checkpoint; NULL for a whole one. */
+const char *checkpoint_id(const struct checkpoint *checkpoint);
+/*
+ * Restores a sharded checkpoint on several ranks: one calls checkpoint_restore(), which fills what
+ * this rank has of each slot, and the others this, which fills only divided slots. -ESTALE if the
+ * folder has another checkpoint than `id`.
+ */
+int checkpoint_restore_part(const char *path, const char *id, struct device_params *params,
+			    char *error);
+
 /* What checkpoint_import() found in a weights file. */
 struct checkpoint_import_result {
 	/* the file's classes differ in number or names, so the model's head was kept */
@@ -112,12 +147,14 @@ int checkpoint_import(const char *path, const char *class_names, struct device_p
 		      struct checkpoint_import_result *ret_result, char *error);
 
 /*
- * Finds the folder's newest checkpoint of a step below `before`. -ENOENT if there is none. ret_path
- * has CHECKPOINT_PATH_MAX bytes.
+ * Finds the folder's newest checkpoint, whole or sharded, of a step below `before`. -ENOENT if
+ * there is none. ret_path has CHECKPOINT_PATH_MAX bytes.
  */
 int checkpoint_newest(const char *folder, uint64_t before, uint64_t *ret_step, char *ret_path);
-/* Path of a step's checkpoint. -ENAMETOOLONG. */
-int checkpoint_path(const char *folder, uint64_t step, char *ret_path);
+/* True for the folder of a sharded checkpoint, by its index or its name. */
+bool checkpoint_is_folder(const char *path);
+/* Path of a step's whole or sharded checkpoint. -ENAMETOOLONG. */
+int checkpoint_path(const char *folder, uint64_t step, bool sharded, char *ret_path);
 /*
  * Removes a folder's checkpoints of `step` and later steps; if `set_aside`, renames them with the
  * suffix .unreadable instead. A missing folder is not an error.
@@ -125,3 +162,13 @@ int checkpoint_path(const char *folder, uint64_t step, char *ret_path);
 int checkpoint_clear(const char *folder, uint64_t step, bool set_aside);
 /* Removes all but the newest `keep` checkpoints, and temporary files of killed runs. */
 int checkpoint_prune(const char *folder, uint64_t keep);
+/*
+ * Makes the folder of a sharded checkpoint under a temporary name; path: its final name. ret_path
+ * has CHECKPOINT_PATH_MAX bytes.
+ */
+int checkpoint_begin_folder(const char *path, char *ret_path);
+/*
+ * Call once for each folder made. r is the result of writing. If r is 0, renames the folder;
+ * otherwise, or if that fails, removes it with what is in it. Returns r or the error.
+ */
+int checkpoint_end_folder(const char *temporary, const char *path, int r);

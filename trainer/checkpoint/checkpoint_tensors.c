@@ -13,8 +13,7 @@ static const char STATE[] = "optimizer.", AVERAGE[] = "ema."; /* name prefixes *
 
 /* ---- layouts: [K][R][S][C] on the host, [K][C][R][S] in files ---- */
 
-/* Transposes each of k matrices [rows][columns]. */
-static void transpose(size_t k, size_t rows, size_t columns, const float *from, float *to)
+void checkpoint_transpose(size_t k, size_t rows, size_t columns, const float *from, float *to)
 {
 	for (size_t i = 0; i < k; i++)
 		for (size_t j = 0; j < rows; j++)
@@ -26,13 +25,13 @@ static void transpose(size_t k, size_t rows, size_t columns, const float *from, 
 static void to_file(const struct device_param_spec *spec, const float *host, float *file)
 {
 	size_t rs = (size_t)spec->shape[1] * spec->shape[2];
-	transpose(spec->shape[0], rs, spec->shape[3], host, file);
+	checkpoint_transpose(spec->shape[0], rs, spec->shape[3], host, file);
 }
 
 static void to_host(const struct device_param_spec *spec, const float *file, float *host)
 {
 	size_t rs = (size_t)spec->shape[1] * spec->shape[2];
-	transpose(spec->shape[0], spec->shape[3], rs, file, host);
+	checkpoint_transpose(spec->shape[0], spec->shape[3], rs, file, host);
 }
 
 static unsigned file_shape(const struct device_param_spec *spec, uint64_t ret_shape[4])
@@ -52,16 +51,12 @@ static unsigned file_shape(const struct device_param_spec *spec, uint64_t ret_sh
 	return rank;
 }
 
-struct tensor_name {
-	char text[2 * DEVICE_NAME_MAX];
-};
-
 /* Returns the name in files of a parameter's slot. */
-static struct tensor_name name_of(const struct device_params *params,
-				  const struct device_param *param, enum device_slot slot)
+static struct checkpoint_name name_of(const struct device_params *params,
+				      const struct device_param *param, enum device_slot slot)
 {
 	const char *name = device_param_spec(param)->name;
-	struct tensor_name made;
+	struct checkpoint_name made;
 	const char *average = slot == DEVICE_EMA ? AVERAGE : NULL;
 #define PREFIX(constant, name, prefix, ...)                                                        \
 	if (slot == DEVICE_##constant)                                                             \
@@ -78,8 +73,7 @@ static struct tensor_name name_of(const struct device_params *params,
 	return made;
 }
 
-/* True for slots that checkpoints contain; gradients are not saved. */
-static bool is_saved(const struct device_param *param, enum device_slot slot)
+bool checkpoint_has_slot(const struct device_param *param, enum device_slot slot)
 {
 	return device_slot_lasts(slot) && device_param_has(param, slot);
 }
@@ -104,23 +98,16 @@ static void staging_deinit(struct staging *staging)
 	free(staging->host);
 }
 
-/* A tensor to write: one slot of a parameter. */
-struct source {
-	struct device_param *param;
-	enum device_slot slot;
-	struct tensor_name name;
-};
-struct tensor_list {
-	struct source *sources;
-	struct safetensors_tensor *tensors;
-	size_t count;
+/* A list with buffers for its tensors. */
+struct saving {
+	struct checkpoint_list list;
 	struct staging staging;
 };
 
 static const void *fill(void *user, size_t index)
 {
-	struct tensor_list *saving = user;
-	const struct source *source = &saving->sources[index];
+	struct saving *saving = user;
+	const struct checkpoint_source *source = &saving->list.sources[index];
 	const struct device_param_spec *spec = device_param_spec(source->param);
 	if (device_param_read(source->param, source->slot, saving->staging.host))
 		return NULL;
@@ -130,64 +117,71 @@ static const void *fill(void *user, size_t index)
 	return saving->staging.file;
 }
 
-static void saving_deinit(struct tensor_list *saving)
+static void list_add(struct checkpoint_list *list, struct device_param *param,
+		     enum device_slot slot, struct checkpoint_name name)
 {
-	free(saving->sources);
-	free(saving->tensors);
-	staging_deinit(&saving->staging);
-}
-
-static int saving_init(struct tensor_list *saving, const struct device_params *params)
-{
-	size_t tensors = device_params_count(params) * DEVICE_SLOTS;
-	*saving = (struct tensor_list){
-		.sources = calloc(tensors, sizeof(*saving->sources)),
-		.tensors = calloc(tensors, sizeof(*saving->tensors)),
-	};
-	int r = staging_init(&saving->staging, params);
-	return saving->sources && saving->tensors ? r : -ENOMEM;
-}
-
-static void saving_add(struct tensor_list *saving, struct device_param *param,
-		       enum device_slot slot, struct tensor_name name)
-{
-	struct source *source = &saving->sources[saving->count];
-	struct safetensors_tensor *tensor = &saving->tensors[saving->count++];
-	*source = (struct source){param, slot, name};
+	struct checkpoint_source *source = &list->sources[list->count];
+	struct safetensors_tensor *tensor = &list->tensors[list->count++];
+	*source = (struct checkpoint_source){param, slot, name};
 	tensor->name = source->name.text;
 	tensor->type = SAFETENSORS_F32;
 	tensor->size = device_param_elements(param) * sizeof(float);
 	tensor->rank = file_shape(device_param_spec(param), tensor->shape);
 }
 
-int checkpoint_write_tensors(const char *path, struct device_params *params,
-			     const enum device_slot *only, const struct safetensors_entry *metadata,
-			     size_t metadata_count, char *error)
+int checkpoint_list_init(struct checkpoint_list *list, const struct device_params *params,
+			 const enum device_slot *only)
 {
-	struct tensor_list saving;
-	int r = saving_init(&saving, params);
-	if (r < 0) {
-		saving_deinit(&saving);
-		return checkpoint_fail(error, r, "%s: cannot be written: %s", path, strerror(-r));
+	size_t tensors = device_params_count(params) * DEVICE_SLOTS;
+	*list = (struct checkpoint_list){
+		.sources = calloc(tensors, sizeof(*list->sources)),
+		.tensors = calloc(tensors, sizeof(*list->tensors)),
+	};
+	if (!list->sources || !list->tensors) {
+		checkpoint_list_deinit(list);
+		return -ENOMEM;
 	}
 	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++) {
 		for (size_t i = 0; i < device_params_count(params); i++) {
 			struct device_param *param = device_params_at(params, i);
-			if (only ? slot == *only : is_saved(param, slot))
-				saving_add(&saving, param, slot,
-					   name_of(params, param, only ? DEVICE_VALUE : slot));
+			if (only ? slot == *only : checkpoint_has_slot(param, slot))
+				list_add(list, param, slot,
+					 name_of(params, param, only ? DEVICE_VALUE : slot));
 		}
 	}
+	return 0;
+}
+
+void checkpoint_list_deinit(struct checkpoint_list *list)
+{
+	free(list->sources);
+	free(list->tensors);
+	*list = (struct checkpoint_list){0};
+}
+
+int checkpoint_write_tensors(const char *path, struct device_params *params,
+			     const enum device_slot *only, const struct safetensors_entry *metadata,
+			     size_t metadata_count, char *error)
+{
+	struct saving saving;
+	int r = staging_init(&saving.staging, params);
+	if (r == 0)
+		r = checkpoint_list_init(&saving.list, params, only);
+	if (r < 0) {
+		staging_deinit(&saving.staging);
+		return checkpoint_fail(error, r, "%s: cannot be written: %s", path, strerror(-r));
+	}
 	struct safetensors_writer writer = {
-		.tensors = saving.tensors,
-		.count = saving.count,
+		.tensors = saving.list.tensors,
+		.count = saving.list.count,
 		.metadata = metadata,
 		.metadata_count = metadata_count,
 		.fill = fill,
 		.user = &saving,
 	};
 	r = safetensors_write(path, &writer, error);
-	saving_deinit(&saving);
+	checkpoint_list_deinit(&saving.list);
+	staging_deinit(&saving.staging);
 	return r;
 }
 
@@ -335,22 +329,35 @@ static int restore_tensor(const struct safetensors *source, const char *path,
 		 : 0;
 }
 
+const struct safetensors_tensor *checkpoint_find_tensor(const struct safetensors *source,
+							const char *path,
+							const struct device_params *params,
+							const struct device_param *param,
+							enum device_slot slot, char *error)
+{
+	const struct device_param_spec *spec = device_param_spec(param);
+	struct checkpoint_name name = name_of(params, param, slot);
+	const struct safetensors_tensor *tensor = safetensors_find(source, name.text);
+	if (!tensor)
+		checkpoint_fail(error, -EBADMSG, "%s: tensor %s is missing", path, name.text);
+	else if (tensor->type != SAFETENSORS_F32)
+		checkpoint_fail(error, -EBADMSG, "%s: tensor %s is %s, expected F32", path,
+				name.text, safetensors_type_name(tensor->type));
+	else if (!shape_fits(tensor, spec))
+		fail_shape(path, tensor, spec, error);
+	else
+		return tensor;
+	return NULL;
+}
+
 static int restore_slot(const struct safetensors *source, const char *path,
 			const struct device_params *params, struct device_param *param,
 			enum device_slot slot, struct staging *staging, char *error)
 {
-	const struct device_param_spec *spec = device_param_spec(param);
-	struct tensor_name name = name_of(params, param, slot);
-	const struct safetensors_tensor *tensor = safetensors_find(source, name.text);
-	if (!tensor)
-		return checkpoint_fail(error, -EBADMSG, "%s: tensor %s is missing", path,
-				       name.text);
-	if (tensor->type != SAFETENSORS_F32)
-		return checkpoint_fail(error, -EBADMSG, "%s: tensor %s is %s, expected F32", path,
-				       name.text, safetensors_type_name(tensor->type));
-	if (!shape_fits(tensor, spec))
-		return fail_shape(path, tensor, spec, error);
-	return restore_tensor(source, path, tensor, param, slot, staging, error);
+	const struct safetensors_tensor *tensor =
+		checkpoint_find_tensor(source, path, params, param, slot, error);
+	return tensor ? restore_tensor(source, path, tensor, param, slot, staging, error)
+		      : -EBADMSG;
 }
 
 static int restore_slots(const struct safetensors *source, const char *path,
@@ -359,7 +366,7 @@ static int restore_slots(const struct safetensors *source, const char *path,
 	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++) {
 		for (size_t i = 0; i < device_params_count(params); i++) {
 			struct device_param *param = device_params_at(params, i);
-			if (!is_saved(param, slot))
+			if (!checkpoint_has_slot(param, slot))
 				continue;
 			int r = restore_slot(source, path, params, param, slot, staging, error);
 			if (r < 0)

@@ -1,18 +1,17 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "format/base/system/atomic_file.h"
-#include "format/base/text/sentence.h"
+#include "trainer/checkpoint/safetensors_internal.h"
+#include "trainer/checkpoint/sharded.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define fail(error, code, ...) sentence_fail((error), SAFETENSORS_ERROR_MAX, (code), __VA_ARGS__)
+#define fail safetensors_fail
 
 enum { READ_MAX = 1 << 30 }; /* bytes per read; Linux transfers at most slightly less than 2 GiB */
 
@@ -23,16 +22,6 @@ static const struct {
 #define TYPE(name, size) {#name, size},
 	SAFETENSORS_TYPES(TYPE)
 #undef TYPE
-};
-
-struct safetensors {
-	int fd;
-	char *path;
-	uint64_t size;
-	json_t *header; /* owns names and metadata */
-	struct safetensors_tensor *tensors;
-	const struct safetensors_tensor **by_name; /* the same tensors, sorted by name */
-	size_t count;
 };
 
 const char *safetensors_type_name(enum safetensors_type type)
@@ -165,7 +154,7 @@ static int read_type(const json_t *json, enum safetensors_type *ret_type)
 	return -EBADMSG;
 }
 
-static bool read_count(const json_t *json, uint64_t *ret_value)
+bool safetensors_read_count(const json_t *json, uint64_t *ret_value)
 {
 	if (!json_is_integer(json) || json_integer_value(json) < 0)
 		return false;
@@ -173,27 +162,17 @@ static bool read_count(const json_t *json, uint64_t *ret_value)
 	return true;
 }
 
-/* Control characters are refused, since names are printed. */
-static bool has_control(const char *name)
+bool safetensors_has_control(const char *name)
 {
 	while (*name && (unsigned char)*name >= ' ' && *name != 0x7f)
 		name++;
 	return *name;
 }
 
-/*
- * Reads and validates a tensor's entry in the header. The file's tensor data begins at `start` and
- * has data_size bytes.
- */
-static int read_tensor(const char *path, const char *name, const json_t *json, uint64_t start,
-		       uint64_t data_size, struct safetensors_tensor *tensor, char *error)
+int safetensors_read_shape(const struct safetensors *file, const char *name, const json_t *json,
+			   struct safetensors_tensor *tensor, char *error)
 {
-	if (has_control(name))
-		return fail(error, -EBADMSG, "%s: tensor %s: its name has control characters", path,
-			    name);
-	if (!json_is_object(json) || json_object_size(json) != 3)
-		return fail(error, -EBADMSG,
-			    "%s: tensor %s: expected dtype, shape and data_offsets", path, name);
+	const char *path = file->path;
 	tensor->name = name;
 	const json_t *type = json_object_get(json, "dtype");
 	if (read_type(type, &tensor->type))
@@ -205,13 +184,37 @@ static int read_tensor(const char *path, const char *name, const json_t *json, u
 			    path, name, SAFETENSORS_RANK_MAX);
 	tensor->rank = (unsigned)json_array_size(shape);
 	for (unsigned i = 0; i < tensor->rank; i++)
-		if (!read_count(json_array_get(shape, i), &tensor->shape[i]))
+		if (!safetensors_read_count(json_array_get(shape, i), &tensor->shape[i]))
 			return fail(error, -EBADMSG, "%s: tensor %s: dimension %u is not a count",
 				    path, name, i);
+	if (!tensor_size(tensor, &tensor->size))
+		return fail(error, -EBADMSG, "%s: tensor %s: its shape has too many elements", path,
+			    name);
+	return 0;
+}
+
+/*
+ * Reads and validates a tensor's entry in the header. The file's tensor data begins at `start` and
+ * has data_size bytes.
+ */
+static int read_tensor(const struct safetensors *file, const char *name, const json_t *json,
+		       uint64_t start, struct safetensors_tensor *tensor, char *error)
+{
+	const char *path = file->path;
+	uint64_t data_size = file->size - start, begin = 0, end = 0;
+	if (safetensors_has_control(name))
+		return fail(error, -EBADMSG, "%s: tensor %s: its name has control characters", path,
+			    name);
+	if (!json_is_object(json) || json_object_size(json) != 3)
+		return fail(error, -EBADMSG,
+			    "%s: tensor %s: expected dtype, shape and data_offsets", path, name);
+	int r = safetensors_read_shape(file, name, json, tensor, error);
+	if (r < 0)
+		return r;
 	const json_t *offsets = json_object_get(json, "data_offsets");
-	uint64_t begin = 0, end = 0;
-	if (json_array_size(offsets) != 2 || !read_count(json_array_get(offsets, 0), &begin) ||
-	    !read_count(json_array_get(offsets, 1), &end) || begin > end)
+	if (json_array_size(offsets) != 2 ||
+	    !safetensors_read_count(json_array_get(offsets, 0), &begin) ||
+	    !safetensors_read_count(json_array_get(offsets, 1), &end) || begin > end)
 		return fail(error, -EBADMSG,
 			    "%s: tensor %s: data_offsets are not two ascending numbers", path,
 			    name);
@@ -220,12 +223,10 @@ static int read_tensor(const char *path, const char *name, const json_t *json, u
 			error, -EBADMSG,
 			"%s: tensor %s ends at byte %llu of %llu; the file is truncated or damaged",
 			path, name, (unsigned long long)end, (unsigned long long)data_size);
-	uint64_t size;
-	if (!tensor_size(tensor, &size) || size != end - begin)
+	if (tensor->size != end - begin)
 		return fail(error, -EBADMSG, "%s: tensor %s: %llu bytes do not match its shape",
 			    path, name, (unsigned long long)(end - begin));
 	tensor->offset = start + begin;
-	tensor->size = size;
 	return 0;
 }
 
@@ -243,8 +244,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp((*x)->name, (*y)->name);
 }
 
-/* Sorts the tensors by name for lookups: files may have tens of thousands of tensors. */
-static int sort_names(struct safetensors *file, char *error)
+int safetensors_sort_names(struct safetensors *file, char *error)
 {
 	file->by_name = calloc(file->count + 1, sizeof(*file->by_name));
 	if (!file->by_name)
@@ -255,16 +255,16 @@ static int sort_names(struct safetensors *file, char *error)
 	return 0;
 }
 
-static int read_metadata(const char *path, const json_t *metadata, char *error)
+int safetensors_check_metadata(const struct safetensors *file, const char *of, char *error)
 {
 	const char *key;
 	json_t *value;
-	if (!json_is_object(metadata))
-		return fail(error, -EBADMSG, "%s: __metadata__ is not an object", path);
-	json_object_foreach((json_t *)metadata, key, value)
+	if (!json_is_object(file->metadata))
+		return fail(error, -EBADMSG, "%s: %s is not an object", file->path, of);
+	json_object_foreach((json_t *)file->metadata, key, value)
 	{
 		if (!json_is_string(value))
-			return fail(error, -EBADMSG, "%s: __metadata__: %s is not a text", path,
+			return fail(error, -EBADMSG, "%s: %s: %s is not a text", file->path, of,
 				    key);
 	}
 	return 0;
@@ -279,12 +279,16 @@ static int read_tensors(struct safetensors *file, uint64_t header_size, char *er
 		return fail(error, -ENOMEM, "%s: out of memory", path);
 	const char *name;
 	json_t *json;
+	int r = 0;
 	json_object_foreach(file->header, name, json)
 	{
-		int r = strcmp(name, "__metadata__") == 0
-				? read_metadata(path, json, error)
-				: read_tensor(path, name, json, start, file->size - start,
-					      &file->tensors[file->count++], error);
+		if (strcmp(name, "__metadata__") != 0) {
+			r = read_tensor(file, name, json, start, &file->tensors[file->count++],
+					error);
+		} else {
+			file->metadata = json;
+			r = safetensors_check_metadata(file, name, error);
+		}
 		if (r < 0)
 			return r;
 	}
@@ -304,12 +308,12 @@ static int read_tensors(struct safetensors *file, uint64_t header_size, char *er
 	if (end != file->size)
 		return fail(error, -EBADMSG,
 			    "%s: the bytes after the last tensor belong to no tensor", path);
-	return sort_names(file, error);
+	return safetensors_sort_names(file, error);
 }
 
-/* Reads exactly `size` bytes. A short read means that the file was truncated after opening. */
-static int read_at(const struct safetensors *file, void *ret_bytes, uint64_t size, uint64_t offset,
-		   char *error)
+/* A short read means that the file was truncated after opening. */
+int safetensors_read_at(const struct safetensors *file, void *ret_bytes, uint64_t size,
+			uint64_t offset, char *error)
 {
 	char *at = ret_bytes;
 	while (size) {
@@ -366,28 +370,30 @@ static uint64_t count_values(const char *text, uint64_t size)
 	return values;
 }
 
-static int parse_header(struct safetensors *file, const char *text, uint64_t size, char *error)
+int safetensors_parse(struct safetensors *file, const char *text, uint64_t size, uint64_t offset,
+		      uint64_t values_max, char *error)
 {
 	json_error_t json_error;
 	/*
 	 * limit the number of values, because each takes up to a hundred times its text in memory
 	 */
-	if (count_values(text, size) > SAFETENSORS_VALUES_MAX)
-		return fail(error, -EBADMSG, "%s: header: more than %d values", file->path,
-			    SAFETENSORS_VALUES_MAX);
+	if (count_values(text, size) > values_max)
+		return fail(error, -EBADMSG, "%s: header: more than %llu values", file->path,
+			    (unsigned long long)values_max);
 	file->header = json_loadb(text, size, JSON_REJECT_DUPLICATES, &json_error);
 	if (!file->header)
-		return fail(error, -EBADMSG, "%s: header: %s at byte %d", file->path,
-			    json_error.text, 8 + json_error.position);
+		return fail(error, -EBADMSG, "%s: header: %s at byte %llu", file->path,
+			    json_error.text,
+			    (unsigned long long)offset + (unsigned)json_error.position);
 	if (!json_is_object(file->header))
 		return fail(error, -EBADMSG, "%s: header is not a JSON object", file->path);
-	return read_tensors(file, size, error);
+	return 0;
 }
 
 static int read_header(struct safetensors *file, char *error)
 {
 	uint64_t size;
-	int r = read_at(file, &size, sizeof(size), 0, error);
+	int r = safetensors_read_at(file, &size, sizeof(size), 0, error);
 	if (r < 0)
 		return r;
 	if (memcmp(&size, "PK\3\4", 4) == 0) /* a zip archive, as torch.save() writes */
@@ -406,14 +412,14 @@ static int read_header(struct safetensors *file, char *error)
 	char *text = malloc(size + 1);
 	if (!text)
 		return fail(error, -ENOMEM, "%s: out of memory", file->path);
-	r = read_at(file, text, size, 8, error);
+	r = safetensors_read_at(file, text, size, 8, error);
 	if (r == 0)
-		r = parse_header(file, text, size, error);
+		r = safetensors_parse(file, text, size, 8, SAFETENSORS_VALUES_MAX, error);
 	free(text);
-	return r;
+	return r < 0 ? r : read_tensors(file, size, error);
 }
 
-int safetensors_open(const char *path, struct safetensors **ret_file, char *error)
+int safetensors_open_file(const char *path, struct safetensors **ret_file, char *error)
 {
 	struct safetensors *file = calloc(1, sizeof(*file));
 	if (!file)
@@ -432,10 +438,17 @@ int safetensors_open(const char *path, struct safetensors **ret_file, char *erro
 	return 0;
 }
 
+int safetensors_open(const char *path, struct safetensors **ret_file, char *error)
+{
+	return sharded_is(path) ? sharded_open(path, ret_file, error)
+				: safetensors_open_file(path, ret_file, error);
+}
+
 void safetensors_close(struct safetensors *file)
 {
 	if (!file)
 		return;
+	sharded_free(file->sharded);
 	if (file->fd >= 0)
 		close(file->fd);
 	free(file->path);
@@ -466,11 +479,28 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *file
 int safetensors_read(const struct safetensors *file, const struct safetensors_tensor *tensor,
 		     void *ret_data, char *error)
 {
-	return read_at(file, ret_data, tensor->size, tensor->offset, error);
+	return file->sharded
+		       ? sharded_read(file, tensor, ret_data, error)
+		       : safetensors_read_at(file, ret_data, tensor->size, tensor->offset, error);
 }
 
 const char *safetensors_metadata(const struct safetensors *file, const char *key)
 {
-	return json_string_value(
-		json_object_get(json_object_get(file->header, "__metadata__"), key));
+	return json_string_value(json_object_get(file->metadata, key));
+}
+
+struct safetensors_entry *safetensors_entries(const struct safetensors *file, size_t *ret_count)
+{
+	struct safetensors_entry *entries =
+		calloc(json_object_size(file->metadata) + 1, sizeof(*entries));
+	const char *key;
+	json_t *value;
+	*ret_count = 0;
+	if (!entries)
+		return NULL;
+	json_object_foreach((json_t *)file->metadata, key, value)
+	{
+		entries[(*ret_count)++] = (struct safetensors_entry){key, json_string_value(value)};
+	}
+	return entries;
 }

@@ -69,7 +69,10 @@ int safetensors_write(const char *path, const struct safetensors_writer *writer,
 
 struct safetensors;
 
-/* -EBADMSG if the file is not valid; error says where and why. */
+/*
+ * Opens a file, or the folder of a sharded checkpoint (sharded.h), whose tensors have no offset.
+ * -EBADMSG if it is not valid; error says where and why.
+ */
 int safetensors_open(const char *path, struct safetensors **ret_file, char *error);
 /* Accepts NULL. */
 void safetensors_close(struct safetensors *file);
@@ -83,3 +86,5 @@ int safetensors_read(const struct safetensors *file, const struct safetensors_te
 		     void *ret_data, char *error);
 /* Value in __metadata__; NULL if the key is absent. */
 const char *safetensors_metadata(const struct safetensors *file, const char *key);
+/* All metadata, in the order of the file. The caller frees the list; NULL if out of memory. */
+struct safetensors_entry *safetensors_entries(const struct safetensors *file, size_t *ret_count);

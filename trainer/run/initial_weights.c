@@ -140,9 +140,36 @@ static int open_fill_all(void *of)
 	return 0;
 }
 
+/* What rank 0 tells the others about a sharded checkpoint to restore. */
+struct fill_source {
+	char path[CHECKPOINT_PATH_MAX];
+	char id[CHECKPOINT_ID_MAX];
+};
+
+/* Each rank reads its part of divided slots; rank 0 all of the others, which it shares later. */
+static int open_fill_parts(struct run *run, const struct fill_source *source)
+{
+	char error[CHECKPOINT_ERROR_MAX];
+	if (run->ctx.comm->rank == 0)
+		return open_fill_all(run);
+	int r = checkpoint_restore_part(source->path, source->id, run->network.params, error);
+	return r < 0 ? run_fail(&run->ctx, r, "%s", error) : 0;
+}
+
 int open_fill_params(struct run *run)
 {
-	return ranks_lead(run->ctx.comm, run->network.params, open_fill_all, run, run->ctx.error);
+	struct run_context *ctx = &run->ctx;
+	struct fill_source source = {{0}};
+	if (run->checkpoint && checkpoint_is_sharded(run->checkpoint)) {
+		snprintf(source.path, sizeof(source.path), "%s", run->checkpoint->path);
+		snprintf(source.id, sizeof(source.id), "%s", checkpoint_id(run->checkpoint));
+	}
+	int r = comm_broadcast(ctx->comm, &source, sizeof(source), 0);
+	if (r < 0)
+		return run_fail(ctx, r, "%s", comm_error(ctx->comm));
+	return *source.id
+		       ? open_fill_parts(run, &source)
+		       : ranks_lead(ctx->comm, run->network.params, open_fill_all, run, ctx->error);
 }
 
 int open_share_params(struct run *run)

@@ -209,55 +209,6 @@ int run_step(struct run *run)
 
 /* ---- between steps ---- */
 
-/* Rank 0: writes the checkpoint. */
-static int loop_write_checkpoint(void *of)
-{
-	struct run *run = of;
-	const char *folder = run->ctx.options.output;
-	struct output *output = &run->output;
-	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
-	if (!output->metrics)
-		return 0;
-	int r = checkpoint_path(folder, run->state.step, path);
-	if (r < 0)
-		return run_fail(&run->ctx, r, "--output is too long");
-	/* Sync the logs first: a resumed run keeps their lines up to the checkpoint. */
-	r = output_sync(output);
-	if (r < 0)
-		return r;
-	struct checkpoint_about about = run_about(run);
-	r = checkpoint_save(path, run->network.params, run->ctx.recipe, &run->state, &about, error);
-	if (r < 0)
-		return output_fail_write(output, r, error);
-	output_set_saved(output, run->state.step);
-	r = checkpoint_prune(folder, run->ctx.recipe->checkpoint.keep);
-	if (r < 0)
-		return run_fail(&run->ctx, r, "%s: %s", folder, strerror(-r));
-	metrics_log_begin(output->metrics, "checkpoint", run->state.step);
-	metrics_log_text(output->metrics, "path", path);
-	return output_end_line(output);
-}
-
-static int loop_save(struct run *run)
-{
-	struct run_context *ctx = &run->ctx;
-	if (run->output.saved_step == run->state.step)
-		return 0;
-	int r = run_collect(run, 0);
-	if (r < 0)
-		return r;
-	r = device_params_get_state(run->network.params, &run->state.device);
-	if (r < 0)
-		return run_fail_step(run, r, "state of the device");
-	r = ranks_check_params(ctx->comm, run->network.params, ctx->error);
-	if (r < 0)
-		return run_fail_agreed(ctx, r);
-	r = ranks_lead(ctx->comm, run->network.params, loop_write_checkpoint, run, ctx->error);
-	if (r == 0)
-		output_set_saved(&run->output, run->state.step);
-	return r;
-}
-
 static int loop_evaluate(struct run *run)
 {
 	uint64_t begin = tracer_span_begin(&run->tracer);
@@ -269,7 +220,7 @@ static int loop_evaluate(struct run *run)
 static int loop_checkpoint(struct run *run)
 {
 	uint64_t begin = tracer_span_begin(&run->tracer);
-	int r = loop_save(run);
+	int r = run_save(run);
 	tracer_span_end(&run->tracer, begin, "checkpoint");
 	return r;
 }
@@ -384,7 +335,7 @@ static void loop_append_resumable(struct run *run)
  */
 static int loop_save_after(struct run *run, int outcome)
 {
-	int r = run->state.step ? loop_save(run) : 0;
+	int r = run->state.step ? run_save(run) : 0;
 	if (r < 0 || outcome == -EINTR)
 		return r;
 	double stopped = *run->ctx.options.stop;

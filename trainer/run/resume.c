@@ -38,7 +38,7 @@ int open_find_checkpoint(struct run *run)
 		return 0;
 	if (!path)
 		return resume_open_newest(run);
-	if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
+	if (stat(path, &status) == 0 && S_ISDIR(status.st_mode) && !checkpoint_is_folder(path))
 		return run_fail(&run->ctx, -EISDIR,
 				"--resume=%s is a folder: use --resume --output=%s for its newest "
 				"checkpoint",

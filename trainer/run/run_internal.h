@@ -33,6 +33,12 @@ int run_train_batch(struct run *run, const struct run_feed *feed, const struct f
 /* Waits until the device has read the batches in flight, and releases them. */
 int run_release_input(struct run *run);
 
+/*
+ * Writes a checkpoint of the current step, unless the newest one is of it (save.c). All ranks call
+ * it.
+ */
+int run_save(struct run *run);
+
 /* ---- planning (plan_train.c, grad_accum.c) ---- */
 
 /* True if the training graph has the image size and sample count of the next step. */

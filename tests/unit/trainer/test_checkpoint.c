@@ -101,7 +101,7 @@ TEST(round_trip)
 	fixture_init(&a, settings, 10, &spec);
 	fixture_init(&b, settings, 10, &spec);
 	scribble(&a);
-	assert_int_equal(checkpoint_path(folder, 25, path), 0);
+	assert_int_equal(checkpoint_path(folder, 25, false, path), 0);
 	if (checkpoint_save(path, a.params, &a.recipe, &saved, &no_more, error))
 		fail_msg("%s", error);
 	struct checkpoint *checkpoint;
@@ -466,7 +466,7 @@ TEST(another_model_is_refused)
 {
 	struct fixture b;
 	struct checkpoint *checkpoint;
-	checkpoint_path(folder, 25, path);
+	checkpoint_path(folder, 25, false, path);
 	assert_int_equal(checkpoint_open(path, &checkpoint, error), 0);
 	fixture_init(&b, "model.name=resnet_cifar model.depth=14 model.width=0.5", 10, &spec);
 	assert_int_equal(checkpoint_restore(checkpoint, b.params, error), -EBADMSG);
@@ -706,7 +706,7 @@ TEST(truncated)
 {
 	struct checkpoint *checkpoint;
 	struct stat status;
-	checkpoint_path(folder, 25, path);
+	checkpoint_path(folder, 25, false, path);
 	assert_int_equal(stat(path, &status), 0);
 	for (off_t size = status.st_size - 1; size >= 0; size -= 997) {
 		assert_int_equal(truncate(path, size), 0);

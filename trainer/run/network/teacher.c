@@ -74,7 +74,9 @@ static int teacher_compute_mark(struct teacher *teacher)
 	int r = hash_file(path, &hash);
 	if (r < 0)
 		return run_fail(teacher->ctx, r, "train.teacher = %.600s: %s", path,
-				r == -EBADF ? "is not a regular file" : strerror(-r));
+				r == -EBADF ? "is not a regular file; trainer --join makes one of "
+					      "a sharded checkpoint"
+					    : strerror(-r));
 	for (size_t i = 0; i < recipe_keys_count; i++) {
 		const struct recipe_key *key = &recipe_keys[i];
 		if (strcmp(key->section, "model") != 0 || key->resume != RECIPE_WEIGHTS)

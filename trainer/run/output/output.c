@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 void output_set_saved(struct output *output, uint64_t step)
 {
@@ -40,8 +39,10 @@ int output_fail_write(struct output *output, int code, const char *sentence)
 	const struct run_options *options = &output->ctx->options;
 	char path[CHECKPOINT_PATH_MAX];
 	bool saved = output->saved_step != RUN_NO_STEP;
-	bool here = saved && checkpoint_path(options->output, output->saved_step, path) == 0 &&
-		    access(path, F_OK) == 0;
+	uint64_t step = RUN_NO_STEP;
+	bool here = saved &&
+		    checkpoint_newest(options->output, output->saved_step + 1, &step, path) == 0 &&
+		    step == output->saved_step;
 	const char *resumable = here ? path : saved ? options->resume_path : NULL;
 	if (!resumable)
 		return run_fail(output->ctx, code,
