@@ -1,5 +1,9 @@
-/* Makes the seeds of fuzz_checkpoint and fuzz_recipe: make_trainer_corpus tests/fuzz/corpus */
+/*
+ * Makes the seeds of fuzz_checkpoint, fuzz_checkpoint_index and fuzz_recipe:
+ * make_trainer_corpus tests/fuzz/corpus
+ */
 #include "tests/fuzz/support/checkpoint_case.h"
+#include "tests/fuzz/support/sharded_case.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
 
@@ -70,6 +74,23 @@ static void foreign(const char *root)
 	check(safetensors_write(place(root, "checkpoint", "foreign"), &writer, error));
 }
 
+/* With the metadata of the whole checkpoint. */
+static void sharded(const char *root)
+{
+	struct safetensors *whole;
+	size_t count;
+	check(safetensors_open(place(root, "checkpoint", "whole"), &whole, error));
+	struct safetensors_entry *metadata = safetensors_entries(whole, &count);
+	FILE *file = fopen(place(root, "checkpoint_index", "whole"), "w");
+	if (!file || !metadata)
+		check(-1);
+	sharded_case_print(file, metadata, count);
+	if (fclose(file))
+		check(-1);
+	free(metadata);
+	safetensors_close(whole);
+}
+
 static void recipes(const char *root, const struct recipe *recipe)
 {
 	static const char words[] =
@@ -97,6 +118,7 @@ int main(int argc, char **argv)
 		return 2;
 	checkpoints(argv[1], params, &recipe);
 	foreign(argv[1]);
+	sharded(argv[1]);
 	recipes(argv[1], &recipe);
 	recipe_deinit(&recipe);
 	device_params_free(params);
