@@ -11,9 +11,8 @@
  *	  "blocks.0.attn.proj.weight": {
  *	   "dtype": "F32", "shape": [192, 192], "slices": 2, "blocks": 192,
  *	   "ranges": [
- *	    {"file": "checkpoint-00001-of-00002.safetensors", "slice": 0, "first": 0, "count":
- *18432},
- *	    ...]}, ...}}
+ *	    {"file": "checkpoint-00001-of-00002.safetensors",
+ *	     "slice": 0, "first": 0, "count": 18432}, ...]}, ...}}
  *
  * metadata: that of a whole checkpoint. shape: as in a whole checkpoint. layout, if present, is
  * "channels_last": a convolution of shape [O][I][H][W] is stored as [O][H][W][I]. Without slices,

@@ -283,6 +283,37 @@ TEST(meshes)
 	}
 }
 
+/* Ranks divide what they all have, but running statistics, which may differ, are those of rank 0.
+ */
+TEST(shares)
+{
+	static const struct device_param_spec specs[] = {
+		{.name = "long", .kind = DEVICE_VECTOR, .shape = {20000}},
+		{.name = "short", .kind = DEVICE_VECTOR, .shape = {8000}},
+		{.name = "statistics", .kind = DEVICE_BUFFER, .shape = {20000}},
+	};
+	static const uint64_t counts[][2] = {{10000, 10000}, {8000, 0}, {20000, 0}};
+	struct comm comm = {.world = 2, .sharers = 1};
+	struct device_options options = {.precision = DEVICE_FP32, .threads = 1, .comm = &comm};
+	struct device *device;
+	struct device_params *params;
+	struct device_param *param;
+	assert_int_equal(device_open("cpu", &options, &device, error), 0);
+	assert_int_equal(device_params_new(device, &params), 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(device_param_add(params, &specs[i], &param), 0);
+	assert_int_equal(device_params_allocate(params, NULL), 0);
+	for (int i = 0; i < 3; i++)
+		for (unsigned rank = 0; rank < 2; rank++)
+			assert_int_equal(
+				device_param_saved_part(device_params_at(params, (size_t)i),
+							DEVICE_VALUE, rank)
+					.count,
+				counts[i][rank]);
+	device_params_free(params);
+	device_close(device);
+}
+
 /* ---- bad indexes and files ---- */
 
 static char *original, *part;
@@ -370,7 +401,7 @@ TEST(bad_indexes)
 	replaced(QKV, "\"slices\":2", "\"slices\":3", "ends after the last of 9216 elements");
 	replaced(QKV, "\"blocks\":3", "\"blocks\":18446744073709551615", "header: ");
 	replaced(QKV, "\"blocks\":3", "\"blocks\":5", "do not divide by slices and blocks");
-	replaced(QKV, file, "\"file\":\"../bad/checkpoint-00001-of-00002.safetensors\"",
+	replaced(QKV, file, "\"file\":\"a/checkpoint-00001-of-00002.safetensors\"",
 		 "a range does not name a file in the folder");
 	replaced(QKV, file, "\"file\":\".\"", "does not name a file in the folder");
 	replaced(QKV, file, "\"file\":\"another.safetensors\"",
