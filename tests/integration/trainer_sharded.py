@@ -170,6 +170,24 @@ class Sharded(Runs):
         self.assertNotIn(".tmp", left)
         self.assertNotIn("17.sharded", left)
 
+    def test_not_shared(self):
+        """Two folders under one relative path, like those of two machines."""
+        folders = [f"{self.folder}/machine{i}" for i in range(2)]
+        for folder in folders:
+            os.mkdir(folder)
+        shutil.copytree(f"{self.folder}/two", f"{folders[0]}/both")
+        for output, settings, words in (
+            ("run", (), "sharded.*tmp: is not on this machine: checkpoint.format=sharded needs an --output that all machines share"),
+            ("both", ("--resume",), f"both/checkpoint-00000017.sharded: is not a folder on this machine, but on that of rank 0: .*trainer --join"),
+        ):
+            command = [trainer_ranks.TRAINER, self.recipe, f"--output={output}", "train.shard=gradients", *settings]
+            line = [trainer_ranks.MPIRUN, "-n", "1", "--wdir", folders[0], *command, ":", "-n", "1", "--wdir", folders[1], *command]
+            environment = {**os.environ, trainer_ranks.PATIENCE: "0"}
+            done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, timeout=trainer_ranks.TIMEOUT)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertRegex(done.stdout, f"trainer: rank 1 of 2 on .*{words}")
+        self.assertFalse([name for name in os.listdir(f"{folders[0]}/run") if name.startswith("checkpoint-")])
+
     def test_as_weights(self):
         """Evaluated, and fine-tuned from; a teacher needs a file."""
         folder = f"{self.folder}/two"

@@ -45,9 +45,9 @@ enum recipe_progress {
 	RECIPE_PROGRESS_PLAIN,
 	RECIPE_PROGRESS_OFF
 };
+enum recipe_checkpoint_format { RECIPE_CHECKPOINT_WHOLE, RECIPE_CHECKPOINT_SHARDED };
 enum recipe_ends { RECIPE_ENDS_FIRST, RECIPE_ENDS_LAST };
 enum recipe_augment { RECIPE_AUGMENT_DAEMON, RECIPE_AUGMENT_DEVICE };
-enum recipe_checkpoint_format { RECIPE_CHECKPOINT_WHOLE, RECIPE_CHECKPOINT_SHARDED };
 enum recipe_shard {
 	RECIPE_SHARD_NONE,
 	RECIPE_SHARD_OPTIMIZER,
