@@ -74,8 +74,7 @@ struct device {
 	size_t bucket_elements; /* limit on the length of buckets (buckets.h) */
 	/* weights are read from copies in another precision: a sharded store divides the values */
 	bool copies_weights;
-	bool gathers_weights; /* graphs can gather weights (gathers.h) */
-	device_watch *watch;  /* or NULL */
+	device_watch *watch; /* or NULL */
 	void *watch_of;
 	char error[DEVICE_ERROR_MAX];
 };

@@ -199,7 +199,6 @@ static int check_optimizer(const struct device_params *params,
 {
 	struct device *device = params->device;
 	bool by_matrix, shards = optimizer->shard && device_world(device) > 1;
-	bool gathers = shards && optimizer->shard >= DEVICE_SHARD_PARAMETERS;
 
 	if (optimizer->kind >= DEVICE_OPTIMIZER_COUNT)
 		return device_fail(device, -EINVAL, "optimizer %d is not known",
@@ -213,10 +212,6 @@ static int check_optimizer(const struct device_params *params,
 				   "%s needs whole gradients, of which a sharded store has parts",
 				   by_matrix ? device_optimizers[optimizer->kind].name
 					     : "the centralization of gradients");
-	if (gathers && !device->gathers_weights)
-		return device_fail(device, -ENOTSUP,
-				   "%s does not gather parameters; divide gradients",
-				   device->info.name);
 	return 0;
 }
 

@@ -163,7 +163,6 @@ int device_cpu_open(const struct device_options *options, struct device **ret_de
 	device->base.ops = &cpu_ops;
 	device->base.options = *options;
 	device->base.bucket_elements = BUCKET_ELEMENTS;
-	device->base.gathers_weights = true;
 	device->base.info.precision = precision;
 	device->element = precision == DEVICE_BF16 ? ELEMENT_BF16 : ELEMENT_F32;
 	r = thread_pool_init(&device->thread_pool, options->threads,

@@ -292,7 +292,6 @@ int device_cuda_open(const struct device_options *options, struct device **ret_d
 	device->base.ops = &cuda_ops;
 	device->base.options = *options;
 	device->base.bucket_elements = collective_elements;
-	device->base.gathers_weights = true;
 	/* the ranks of a group compute what is not divided each for itself, to the same bits */
 	device->base.options.deterministic |= options->group != NULL;
 	int r = cuda_ranks_open(device, open_parts(device, error), error);

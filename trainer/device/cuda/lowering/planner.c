@@ -137,7 +137,6 @@ int planner_open(const struct program_options *options, struct device **ret_devi
 		return -ENOMEM;
 	planner->base.ops = &planner_ops;
 	planner->base.info.name = "planner";
-	planner->base.gathers_weights = true;
 	planner->base.info.precision = precisions[options->element];
 	planner->options = options;
 	*ret_device = &planner->base;
