@@ -114,7 +114,7 @@ FACTORS = {
     "micro-batches": {"one": [], "two": ["train.accumulate=2"], "found": ["train.accumulate=auto"]},
     "activations": {"kept": [], "computed anew": ["train.recompute=1"], "in pairs": ["train.recompute=2"]},
     # over two ranks, or two groups of ranks
-    "shards": {"none": [], "optimizer": ["train.shard=optimizer"], "gradients": ["train.shard=gradients"]},
+    "shards": {"none": [], "optimizer": ["train.shard=optimizer"], "gradients": ["train.shard=gradients"], "parameters": ["train.shard=parameters"]},
     "sharpness": {"any": [], "sam": ["train.sam=0.05"], "sam at times": ["train.sam=0.05", "train.sam_every=2"]},
     "copies": {"one": [], "two": ["data.repeats=2", "data.batch_size=16"]},
     "images": {"finished": [], "finished by the device": ["data.augment=device"]},
