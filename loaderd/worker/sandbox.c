@@ -87,10 +87,11 @@ static int filter_calls(void)
 static bool counted_alone;
 
 /*
- * Enters new namespaces if unprivileged processes may create them. The user namespace is useful in
- * addition to the seccomp filter: all workers share a uid, and from Linux 5.14 on, RLIMIT_NPROC
- * counts the threads of a worker separately only in a new user namespace. Without one, a worker
- * could use up the threads that others need, so the limit is left to the service (TasksMax=).
+ * Enters new namespaces if the system lets this process create them; the service's unit does not
+ * (RestrictNamespaces=). The user namespace is useful in addition to the seccomp filter: all
+ * workers share a uid, and from Linux 5.14 on, RLIMIT_NPROC counts the threads of a worker
+ * separately only in a new user namespace. Without one, a worker could use up the threads that
+ * others need, so the limit is left to its user's cgroup or to the service (TasksMax=).
  */
 static void leave_namespaces(void)
 {
@@ -113,12 +114,16 @@ static void drop_bounding_set(void)
 		(void)prctl(PR_CAPBSET_DROP, i, 0, 0, 0);
 }
 
+/* Calls capset() only if there is something to drop: the service's unit does not allow it. */
 static int drop_capabilities(void)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[2] = {{0}};
+	const struct __user_cap_data_struct none[2] = {{0}};
+	struct __user_cap_data_struct now[2];
 	drop_bounding_set();
 	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	if (syscall(SYS_capget, &header, now) == 0 && memcmp(now, none, sizeof(none)) == 0)
+		return 0;
 	return syscall(SYS_capset, &header, none) < 0 ? -errno : 0;
 }
 

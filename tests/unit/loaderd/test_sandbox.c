@@ -8,11 +8,14 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <pthread.h>
 #include <sched.h>
+#include <seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -227,6 +230,57 @@ TEST(the_bounding_set_is_empty)
 	if (WEXITSTATUS(status) == CANNOT_DROP)
 		skip(); /* without CAP_SETPCAP the set stays */
 	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static struct __user_cap_header_struct capabilities = {.version = _LINUX_CAPABILITY_VERSION_3};
+
+static bool has_capabilities(void)
+{
+	const struct __user_cap_data_struct none[2] = {{0}};
+	struct __user_cap_data_struct now[2] = {{1, 1, 1}};
+	return syscall(SYS_capget, &capabilities, now) < 0 || memcmp(now, none, sizeof(none)) != 0;
+}
+
+/* Denies what the service's unit denies: RestrictNamespaces=, and SystemCallFilter= of capset(). */
+static void restrict_as_unit(void)
+{
+	scmp_filter_ctx context = seccomp_init(SCMP_ACT_ALLOW);
+	if (!context || seccomp_rule_add(context, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(capset), 0) < 0 ||
+	    seccomp_rule_add(context, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(unshare), 0) < 0 ||
+	    seccomp_load(context) < 0)
+		_exit(254);
+	seccomp_release(context);
+}
+
+/* Returns what sandbox_prepare() returns, negated, or 253 if it leaves capabilities. */
+static int prepare_in_child(bool with_capabilities, bool in_unit)
+{
+	const struct __user_cap_data_struct none[2] = {{0}};
+	struct config_error problem;
+	int status;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		if (!with_capabilities && syscall(SYS_capset, &capabilities, none) < 0)
+			_exit(255);
+		if (in_unit)
+			restrict_as_unit();
+		int r = sandbox_prepare(&problem);
+		_exit(r == 0 && has_capabilities() ? 253 : -r);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+TEST(capabilities_are_dropped)
+{
+	assert_int_equal(prepare_in_child(false, false), 0);
+	assert_int_equal(prepare_in_child(true, false), 0);
+	/* The unit leaves none to drop. */
+	assert_int_equal(prepare_in_child(false, true), 0);
+	if (has_capabilities())
+		assert_int_equal(prepare_in_child(true, true), EPERM);
 }
 
 TEST(walls_stand)
