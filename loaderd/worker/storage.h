@@ -7,8 +7,8 @@
  *   Holes can be punched at any time, so checking for them first does not help. Read with pread().
  * - ramfs: even pread() leaves pages that are never reclaimed. Refused.
  * - overlayfs: any user may mount one over either of these in a user namespace, and the layers
- *   below are not visible. Accepted only if it is mounted in the daemon's own mount namespace, as a
- *   container's root is, and then read like tmpfs. Otherwise refused.
+ *   below are not visible. Accepted only if it is mounted below the daemon's root directory, in its
+ *   own mount namespace, as a container's root is, and then read like tmpfs. Otherwise refused.
  *
  * A daemon that serves a single user uses that user's memory anyway, and maps all files.
  */
