@@ -122,7 +122,7 @@ class Sharded(Runs):
         """In the same mesh to the same bits; on one rank, and with parts divided otherwise, up to rounding."""
         self.expect(self.resume(2, "same", "train.shard=gradients"), 0, "resumed at step 10")
         self.check_same("same", "two")
-        for ranks, settings in ((1, ()), (2, ("train.tensor=2",))):
+        for ranks, settings in ((1, ()), (2, ("train.tensor=2",)), (2, ("train.shard=parameters",))):
             name = f"on{ranks}{'-'.join(settings)}"
             with self.subTest(name=name):
                 self.expect(self.resume(ranks, name, *settings), 0, "resumed at step 10")
@@ -221,19 +221,20 @@ class Variants(Runs):
         self.check_like_one("2x2")
         self.expect(self.resume(4, "2x2-same", *both, of="2x2"), 0, "resumed at step 10")
         self.check_same("2x2-same", "2x2")
-        for ranks, settings in ((1, ()), (2, ("train.tensor=2",)), (2, ("train.shard=optimizer",)), (3, ("train.tensor=3",))):
+        for ranks, settings in ((1, ()), (2, ("train.tensor=2",)), (2, ("train.shard=parameters",)), (3, ("train.tensor=3",))):
             name = f"2x2-{ranks}-{'-'.join(settings)}"
             with self.subTest(name=name):
                 self.expect(self.resume(ranks, name, *settings, of="2x2"), 0, "resumed at step 10")
                 self.check_like_one(name)
 
     def test_on_gpus(self):
-        """Masters are divided, too, where ranks keep 16-bit copies of all values."""
+        """Masters are divided, too, where ranks keep 16-bit copies of all values, or gather these."""
         gpus = {"trainer": os.environ["TRAINER_EMULATED"]}
-        settings = ("--device=cuda", "train.precision=bf16", "train.shard=gradients", "data.val=", "data.val_pipeline=")
-        self.expect(self.run_ranks(2, "gpus", *settings, **gpus), 0, "emulated GPU")
-        self.expect(self.resume(2, "gpus-same", *settings, of="gpus", **gpus), 0, "resumed at step 10")
-        self.check_same("gpus-same", "gpus")
+        for shard in ("gradients", "parameters"):
+            settings = ("--device=cuda", "train.precision=bf16", f"train.shard={shard}", "data.val=", "data.val_pipeline=")
+            self.expect(self.run_ranks(2, shard, *settings, **gpus), 0, "emulated GPU")
+            self.expect(self.resume(2, f"{shard}-same", *settings, of=shard, **gpus), 0, "resumed at step 10")
+            self.check_same(f"{shard}-same", shard)
 
 
 if __name__ == "__main__":

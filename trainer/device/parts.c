@@ -74,8 +74,9 @@ struct device_part device_param_needed_part(const struct device_param *param, en
 {
 	const struct device_params *params = param->store;
 	struct device_range range = {0, param->elements};
-	/* backends make their copies of all values from what is written */
-	bool whole = slot == DEVICE_VALUE && params->device->copies_weights;
+	/* where ranks keep copies of all values, backends make these from what is written */
+	bool whole =
+		slot == DEVICE_VALUE && params->device->copies_weights && !params->shards.gathers;
 
 	if (device_param_is_sharded(param, slot) && !whole)
 		range = shards_part(param, params->shards.rank);

@@ -267,10 +267,10 @@ static void save_whole(void)
 TEST(meshes)
 {
 	static const struct mesh meshes[] = {
-		{1, 1, DEVICE_SHARD_NONE},      {2, 1, DEVICE_SHARD_NONE},
+		{1, 1, DEVICE_SHARD_NONE},      {2, 1, DEVICE_SHARD_PARAMETERS},
 		{3, 1, DEVICE_SHARD_OPTIMIZER}, {4, 1, DEVICE_SHARD_GRADIENTS},
 		{1, 2, DEVICE_SHARD_NONE},      {1, 3, DEVICE_SHARD_NONE},
-		{2, 2, DEVICE_SHARD_GRADIENTS}, {3, 2, DEVICE_SHARD_OPTIMIZER},
+		{2, 2, DEVICE_SHARD_GRADIENTS}, {3, 2, DEVICE_SHARD_PARAMETERS},
 		{2, 3, DEVICE_SHARD_NONE},
 	};
 	enum { MESHES = sizeof(meshes) / sizeof(meshes[0]), NO_GROUPS = 4 };
