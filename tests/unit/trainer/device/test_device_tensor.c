@@ -27,7 +27,8 @@ struct net {
 struct settings {
 	enum device_optimizer_kind optimizer;
 	uint32_t recompute;
-	bool draws; /* dropout and drop path */
+	bool draws;              /* dropout and drop path */
+	enum device_shard shard; /* among ranks with the same part */
 };
 
 static void form_groups(void)
@@ -157,7 +158,8 @@ static void open_net(struct net *net, bool divided, const struct settings *setti
 					 .threads = 1};
 	struct device_graph_options graph_options = {.mode = DEVICE_TRAIN,
 						     .recompute = settings->recompute};
-	struct device_optimizer_spec optimizer = {.kind = settings->optimizer, .ema = true};
+	struct device_optimizer_spec optimizer = {
+		.kind = settings->optimizer, .ema = true, .shard = settings->shard};
 	struct device_params_state state = {.loss_scale = 1024};
 	char error[DEVICE_ERROR_MAX];
 
@@ -330,6 +332,16 @@ TEST(like_one_device)
 	compare(&(struct settings){DEVICE_SGD});
 	compare(&(struct settings){DEVICE_ADAMW, .draws = true});
 	compare(&(struct settings){DEVICE_ADAMW, .recompute = 1, .draws = true});
+}
+
+/* Ranks with the same part of the network divide its store among them. */
+TEST(sharded)
+{
+	form_groups();
+	if (data->world == 1)
+		return;
+	compare(&(struct settings){DEVICE_SGD, .shard = DEVICE_SHARD_OPTIMIZER});
+	compare(&(struct settings){DEVICE_ADAMW, 1, true, DEVICE_SHARD_PARAMETERS});
 }
 
 /* Recomputation repeats sums, to the same bits. */
