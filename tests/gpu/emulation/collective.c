@@ -1,6 +1,7 @@
 /*
  * collective.h on the host. All-reduces are queued like other work and carried out by comm.h when
- * the stream reaches them; those of 16-bit values in fp32. At the end the ranks of each
+ * the stream reaches them, which is at once if it waits for no event, else as late as possible;
+ * those of 16-bit values in fp32. At the end the ranks of each
  * communicator compare the order in which they have run the sums of all communicators: with NCCL,
  * ranks that interleave two of them differently may wait for each other forever.
  */
@@ -142,6 +143,8 @@ static int queue(struct collective *collective, const struct collective_range *r
 
 	comm_count_sent(collective->comm, operation, range->count, element);
 	int r = emulation_queue(stream, run_sum, &sum, sizeof(sum));
+	if (r == 0)
+		emulation_run_ready(stream);
 	if (r < 0)
 		snprintf(collective->error, sizeof(collective->error), "%s", gpu_error());
 	return r;

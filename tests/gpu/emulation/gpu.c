@@ -1,7 +1,7 @@
 /*
  * Implements gpu.h in host memory. Queued work runs as late as CUDA permits: only when the host
  * waits for or queries an event, and then only the work on which the event depends. So a missing
- * wait gives a wrong result every time.
+ * wait gives a wrong result every time. Sums over ranks also run as early as CUDA permits.
  */
 #include "tests/gpu/emulation/memory.h"
 
@@ -195,6 +195,15 @@ static void run_first(gpu_stream stream)
 		break;
 	}
 	free(item);
+}
+
+void emulation_run_ready(gpu_stream stream)
+{
+	const struct item *item;
+
+	while (!stream->capture && (item = stream->items.first) &&
+	       (item->kind != WAIT || item->event->passed >= item->number))
+		run_first(stream);
 }
 
 void emulation_drain(void)

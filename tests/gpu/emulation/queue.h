@@ -14,6 +14,12 @@ typedef void (*emulation_work)(const void *arguments);
 /* Queues work. Returns 0 or -ENOMEM. */
 int emulation_queue(gpu_stream stream, emulation_work work, const void *arguments, size_t size);
 /*
+ * Runs the stream's work up to the first event that has not passed: as early as CUDA permits, so
+ * that work that should have waited for another stream's gives a wrong result. No-op during a
+ * capture.
+ */
+void emulation_run_ready(gpu_stream stream);
+/*
  * Sets whether polling an event runs queued work (initially true). Work that waits for other ranks
  * must run in the same order on all of them, independently of polling: with false only waiting runs
  * work.
