@@ -374,10 +374,12 @@ int safetensors_parse(struct safetensors *file, const char *text, uint64_t size,
 		      uint64_t values_max, char *error)
 {
 	json_error_t json_error;
+	file->header_bytes = size;
+	file->header_values = count_values(text, size);
 	/*
 	 * limit the number of values, because each takes up to a hundred times its text in memory
 	 */
-	if (count_values(text, size) > values_max)
+	if (file->header_values > values_max)
 		return fail(error, -EBADMSG, "%s: header: more than %llu values", file->path,
 			    (unsigned long long)values_max);
 	file->header = json_loadb(text, size, JSON_REJECT_DUPLICATES, &json_error);

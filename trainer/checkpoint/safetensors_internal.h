@@ -19,8 +19,9 @@ struct safetensors {
 	int fd; /* of a file; else -1 */
 	char *path;
 	uint64_t size;
-	json_t *header;         /* owns names and metadata; the index of a sharded checkpoint */
-	const json_t *metadata; /* in the header, or NULL */
+	json_t *header; /* owns names and metadata; the index of a sharded checkpoint */
+	uint64_t header_bytes, header_values; /* of the text; about as many JSON values */
+	const json_t *metadata;               /* in the header, or NULL */
 	struct safetensors_tensor *tensors;
 	const struct safetensors_tensor **by_name; /* the same tensors, sorted by name */
 	size_t count;

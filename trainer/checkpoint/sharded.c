@@ -42,6 +42,7 @@ struct sharded {
 	size_t tensor_count;
 	struct sharded_file *files;
 	size_t file_count, file_capacity;
+	uint64_t header_bytes, header_values; /* of all files */
 };
 
 bool sharded_is(const char *path)
@@ -104,6 +105,28 @@ static int check_file(const struct safetensors *index, const struct safetensors 
 	return 0;
 }
 
+/*
+ * Bounds the memory of all headers together: the same file may come under many names. Headers that
+ * ranks write are less than twice as long as the index if they have more than a few tensors.
+ */
+static int count_header(const struct safetensors *index, const struct safetensors *file,
+			char *error)
+{
+	struct sharded *sharded = index->sharded;
+	sharded->header_bytes += file->header_bytes;
+	sharded->header_values += file->header_values;
+	if (sharded->header_bytes <= 8 * index->header_bytes + (1 << 20) &&
+	    sharded->header_values <= 4 * index->header_values + (1 << 16))
+		return 0;
+	return fail(error, -EBADMSG,
+		    "%s: the headers of its files, of %llu bytes and %llu values, are too long for "
+		    "an index of %llu and %llu",
+		    index->path, (unsigned long long)sharded->header_bytes,
+		    (unsigned long long)sharded->header_values,
+		    (unsigned long long)index->header_bytes,
+		    (unsigned long long)index->header_values);
+}
+
 static int open_part(const struct safetensors *index, const char *name,
 		     struct safetensors **ret_file, char *error)
 {
@@ -116,7 +139,9 @@ static int open_part(const struct safetensors *index, const char *name,
 		return fail(error, -EBADMSG, "%.350s" REMEDY, problem);
 	if (r < 0)
 		return fail(error, r, "%s", problem);
-	r = check_file(index, *ret_file, error);
+	r = count_header(index, *ret_file, error);
+	if (r == 0)
+		r = check_file(index, *ret_file, error);
 	if (r < 0) {
 		safetensors_close(*ret_file);
 		*ret_file = NULL;

@@ -466,6 +466,39 @@ TEST(bad_files)
 	write_file(in_folder(index_name), original, original_size);
 }
 
+/* Two names of a file whose header is much longer than the index. */
+TEST(long_headers)
+{
+	size_t size = 700 << 10;
+	char *text = malloc(size + 1), index[512];
+	memset(text, 'x', size);
+	text[size] = '\0';
+	const struct safetensors_entry metadata[] = {
+		{"trainer.checkpoint", id}, {"trainer.step", "25"}, {"x", text}};
+	const struct safetensors_tensor tensor = {.name = "t",
+						  .type = SAFETENSORS_F32,
+						  .rank = 1,
+						  .shape = {1},
+						  .data = "abc",
+						  .size = 4};
+	const struct safetensors_writer writer = {
+		.tensors = &tensor, .count = 1, .metadata = metadata, .metadata_count = 3};
+	struct safetensors *file;
+	mkdir(in_folder("long"), 0777);
+	assert_int_equal(safetensors_write(in_folder("long/a"), &writer, error), 0);
+	assert_int_equal(link(in_folder("long/a"), in_folder("long/b")), 0);
+	snprintf(index, sizeof(index),
+		 "{\"version\":1,\"id\":\"%s\",\"metadata\":{\"trainer.step\":\"25\"},\"tensors\":{"
+		 "\"t\":{\"dtype\":\"F32\",\"shape\":[2],\"ranges\":["
+		 "{\"file\":\"a\",\"first\":0,\"count\":1},{\"file\":\"b\",\"first\":1,\"count\":1}"
+		 "]}}}",
+		 id);
+	write_file(in_folder("long/" SHARDED_INDEX), index, strlen(index));
+	assert_int_equal(safetensors_open(in_folder("long"), &file, error), -EBADMSG);
+	assert_non_null(strstr(error, "are too long for an index of"));
+	free(text);
+}
+
 /* A file that shrinks while it is read, and one that another checkpoint has replaced. */
 TEST(changed_files)
 {
