@@ -272,7 +272,7 @@ int checkpoint_restore_part(const char *path, const char *id, struct device_para
 			"all machines need to share it; or make one file of it with "
 			"trainer --join there, and resume from that",
 			path);
-	int r = safetensors_open(path, &source, error);
+	int r = sharded_open(path, &source, error);
 	if (r < 0)
 		return r;
 	if (strcmp(sharded_id(source), id) == 0)
@@ -343,7 +343,7 @@ int checkpoint_join(const char *folder, const char *path, char *error)
 				       "%s: not the folder of a sharded checkpoint, such as "
 				       "checkpoint-00001000.sharded",
 				       folder);
-	int r = safetensors_open(folder, &source, error);
+	int r = sharded_open(folder, &source, error);
 	if (r < 0)
 		return r;
 	r = join_to(source, path, error);

@@ -10,8 +10,11 @@
 #include "trainer/device/comm/comm.h"
 #include "trainer/device/parts.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -519,6 +522,47 @@ TEST(changed_files)
 			 -ENOENT);
 	assert_non_null(strstr(error, "trainer --join"));
 	assert_int_equal(checkpoint_restore_part(in_folder("bad"), id, store.params, error), 0);
+	store_deinit(&store);
+}
+
+/* ---- another user, who exchanges the folder for a file while it is opened ---- */
+
+static atomic_bool exchanges;
+
+static void exchange(void)
+{
+	char a[128], b[128];
+	snprintf(a, sizeof(a), "%s/bad", folder);
+	snprintf(b, sizeof(b), "%s/file", folder);
+	renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+}
+
+static void *exchange_often(void *unused)
+{
+	while (exchanges)
+		exchange();
+	return NULL;
+}
+
+TEST(exchanged)
+{
+	struct store store;
+	pthread_t thread;
+	char path[CHECKPOINT_PATH_MAX];
+	strcpy(path, in_folder("bad"));
+	assert_int_equal(checkpoint_join(path, in_folder("file"), error), 0);
+	store_init(&store, &(struct mesh){1, 1, DEVICE_SHARD_NONE}, 0);
+	exchanges = true;
+	assert_int_equal(pthread_create(&thread, NULL, exchange_often, NULL), 0);
+	for (int found = 0; found < 200;) {
+		int r = checkpoint_restore_part(path, "other", store.params, error);
+		assert_true(r < 0);
+		found += r != -ENOENT;
+	}
+	exchanges = false;
+	pthread_join(thread, NULL);
+	if (!checkpoint_is_folder(path))
+		exchange();
 	store_deinit(&store);
 }
 
