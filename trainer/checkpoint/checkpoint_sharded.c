@@ -214,6 +214,13 @@ static int restore_part(const struct safetensors *source, const char *path,
 			const struct safetensors_tensor *tensor, float *values, char *error)
 {
 	struct device_part part = device_param_needed_part(into->param, into->slot);
+	bool convolution = device_param_spec(into->param)->kind == DEVICE_CONV_WEIGHT;
+	if (sharded_is_channels_last(source, tensor) != convolution)
+		return checkpoint_fail(error, -EBADMSG,
+				       "%s: tensor %s: expected the layout \"channels_last\" of "
+				       "convolutions, and of no others; resume from the file that "
+				       "trainer --join makes",
+				       path, tensor->name);
 	int r = sharded_read_part(source, tensor, &part, values, error);
 	if (r < 0)
 		return r;

@@ -56,6 +56,12 @@ const char *sharded_id(const struct safetensors *file)
 	return file->sharded ? file->sharded->id : NULL;
 }
 
+bool sharded_is_channels_last(const struct safetensors *file,
+			      const struct safetensors_tensor *tensor)
+{
+	return file->sharded->tensors[tensor - file->tensors].channels_last;
+}
+
 void sharded_file_name(unsigned rank, unsigned ranks, char *ret_name)
 {
 	snprintf(ret_name, SHARDED_FILE_MAX, "checkpoint-%05u-of-%05u.safetensors", rank + 1,

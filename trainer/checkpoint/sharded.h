@@ -51,12 +51,16 @@ int sharded_open(const char *folder, struct safetensors **ret_file, char *error)
 void sharded_free(struct sharded *sharded); /* accepts NULL */
 /* The id of an open sharded checkpoint; NULL for a whole file. */
 const char *sharded_id(const struct safetensors *file);
+/* True if the tensor is stored as [O][H][W][I]. */
+bool sharded_is_channels_last(const struct safetensors *file,
+			      const struct safetensors_tensor *tensor);
 /* As safetensors_read(). */
 int sharded_read(const struct safetensors *file, const struct safetensors_tensor *tensor,
 		 void *ret_data, char *error);
 /*
- * Reads a part of a tensor, from the files that have it. The tensor's element count must divide by
- * part->slices * part->blocks. values + part->first is the part's first element.
+ * Reads a part of a tensor, in the layout in which it is stored, from the files that have it. The
+ * tensor's element count must divide by part->slices * part->blocks. values + part->first is the
+ * part's first element.
  */
 int sharded_read_part(const struct safetensors *file, const struct safetensors_tensor *tensor,
 		      const struct device_part *part, float *ret_values, char *error);

@@ -502,6 +502,26 @@ TEST(long_headers)
 	free(text);
 }
 
+/* Ranks read convolutions as they are stored. */
+TEST(other_layout)
+{
+	struct store store;
+	struct checkpoint *checkpoint;
+	static const char layout[] = "\"layout\":\"channels_last\"";
+	char *copy = strdup(original), *at = strstr(copy, layout);
+	memset(at, ' ', strlen(layout) + 1);
+	write_file(in_folder(index_name), copy, original_size);
+	store_init(&store, &(struct mesh){1, 1, DEVICE_SHARD_NONE}, 0);
+	if (checkpoint_open(in_folder("bad"), &checkpoint, error))
+		fail_msg("%s", error);
+	assert_int_equal(checkpoint_restore(checkpoint, store.params, error), -EBADMSG);
+	assert_non_null(strstr(error, "patch_embed.proj.weight: expected the layout"));
+	checkpoint_close(checkpoint);
+	store_deinit(&store);
+	free(copy);
+	write_file(in_folder(index_name), original, original_size);
+}
+
 /* A file that shrinks while it is read, and one that another checkpoint has replaced. */
 TEST(changed_files)
 {
