@@ -22,7 +22,9 @@ static const char key_text[] = "the key of these tests", magic[16] = "loaderd ra
 /* The messages of meet.c and lanes.c. */
 struct hello {
 	char magic[16];
-	uint8_t run[SHA256_SIZE], nonce[TCP_NONCE], proof[SHA256_SIZE];
+	uint8_t run[SHA256_SIZE], nonce[TCP_NONCE];
+	uint64_t port;
+	uint8_t proof[SHA256_SIZE];
 };
 
 struct challenge {
@@ -137,6 +139,7 @@ static void send_hello(struct peers *peers, struct fake_connection *connection)
 	memcpy(hello.magic, magic, sizeof(magic));
 	memcpy(hello.run, peers->launch.run, sizeof(hello.run));
 	memset(hello.nonce, script_next(&peers->script), sizeof(hello.nonce));
+	hello.port = peers->launch.ports[0];
 	prove_hello(peers->run, &hello);
 	send_message(peers, connection, &hello, sizeof(hello));
 }
@@ -285,6 +288,7 @@ static void check_newcomer(const struct peers *peers, const struct fake_connecti
 	check(copy(&hello, connection->received, 0, sizeof(hello), connection->taken));
 	check(memcmp(hello.magic, magic, sizeof(magic)) == 0);
 	check(memcmp(hello.run, peers->launch.run, sizeof(hello.run)) == 0);
+	check(hello.port == peers->launch.ports[0]);
 	if (connection->out <= sizeof(challenge))
 		return;
 	own_hello = hello;

@@ -21,6 +21,7 @@ TIMEOUT = 120  # seconds; exceeded only by a program that hangs
 LOST_SECONDS = 10  # in which ranks notice that another is gone
 KEY = secrets.token_hex()
 MAGIC = b"loaderd ranks 1\0"
+HELLO_BYTES = 104
 NO_MORE, LOST = 1, 75  # statuses
 
 
@@ -170,7 +171,7 @@ class Ranks(unittest.TestCase):
 
         def attack():
             run = hashlib.sha256().digest()  # of no name: what these ranks ask for
-            hello = MAGIC + run + bytes(48)
+            hello = MAGIC + run + bytes(16) + self.port.to_bytes(8, "little") + bytes(32)
             while not stop.is_set():
                 try:
                     stranger = socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT)
@@ -181,7 +182,7 @@ class Ranks(unittest.TestCase):
                     if kind == 1:
                         stranger.sendall(generator.randbytes(600))
                     elif kind == 2:
-                        stranger.sendall(hello[: generator.randrange(96)])
+                        stranger.sendall(hello[: generator.randrange(HELLO_BYTES)])
                     elif kind == 3:
                         stranger.sendall(hello + generator.randbytes(300))
                     elif kind == 4:
@@ -222,7 +223,7 @@ class Ranks(unittest.TestCase):
                     while True:
                         with taken.accept()[0] as rank:
                             rank.settimeout(TIMEOUT)
-                            rank.sendall(rank.recv(96)[:16] + bytes(48))
+                            rank.sendall(rank.recv(HELLO_BYTES)[:16] + bytes(48))
                             self.assertEqual(rank.recv(1), b"")
                 except OSError:
                     pass
@@ -232,6 +233,17 @@ class Ranks(unittest.TestCase):
             self.sums(self.start_all())
             taken.shutdown(socket.SHUT_RDWR)
             squatter.join()
+
+    def test_passed_on(self):
+        """Who has a port before rank 0 cannot fill rank 0's room for ranks with what it hears from them."""
+        with socket.create_server(("127.0.0.1", self.port)) as taken:
+            ranks = [self.start(rank) for rank in (0, 1)]
+            with taken.accept()[0] as rank:
+                hello = rank.recv(HELLO_BYTES, socket.MSG_WAITALL)
+        with self.rank0_port(self.port + 1) as first:
+            first.sendall(hello)
+            self.assertEqual(first.recv(1), b"")
+        self.sums([*ranks, self.start(2)])
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
  * How ranks find each other. Rank 0 listens; the others look for it on the ports where it may be
  * (launch.h), since other programs may have some of them. Messages on a connection, sizes fixed:
  *
- *     rank -> rank 0  hello      which run, a nonce, and a proof, by which rank 0 prefers it
+ *     rank -> rank 0  hello      which run, a nonce, the port, and a proof, by which rank 0 prefers
+ *                                it; who hears it on another port cannot use it on rank 0's
  *     rank 0 -> rank  challenge  a nonce, and the proof that rank 0 has the key
  *     rank -> rank 0  join       the proof that the rank has it now, and what others need to know
  *     rank 0 -> rank  message    welcome, or why not; then the session and all members
@@ -42,7 +43,9 @@ static const char magic[16] = "loaderd ranks 1";
 
 struct hello {
 	char magic[sizeof(magic)];
-	uint8_t run[SHA256_SIZE], nonce[TCP_NONCE], proof[SHA256_SIZE];
+	uint8_t run[SHA256_SIZE], nonce[TCP_NONCE];
+	uint64_t port; /* to which it is sent */
+	uint8_t proof[SHA256_SIZE];
 };
 
 struct challenge {
@@ -168,6 +171,7 @@ struct talk {
 };
 
 _Static_assert(sizeof(struct talk) <= ACCEPTOR_BYTES, "");
+_Static_assert(offsetof(struct talk, join) == sizeof(struct hello), "");
 
 static void note_stranger(struct meeting *meeting, const struct newcomer *newcomer)
 {
@@ -184,7 +188,8 @@ static bool take_hello(struct meeting *meeting, struct newcomer *newcomer)
 
 	memcpy(&hello, newcomer->bytes, sizeof(hello));
 	if (memcmp(hello.magic, magic, sizeof(magic)) != 0 ||
-	    memcmp(hello.run, meeting->launch->run, sizeof(hello.run)) != 0)
+	    memcmp(hello.run, meeting->launch->run, sizeof(hello.run)) != 0 ||
+	    hello.port != meeting->port)
 		return false;
 	memcpy(challenge.magic, magic, sizeof(magic));
 	if (draw_nonce(challenge.nonce, error) < 0)
@@ -464,6 +469,7 @@ static int greet_leader(struct tcp_run *run, const struct launch *launch, int fd
 
 	memcpy(hello->magic, magic, sizeof(magic));
 	memcpy(hello->run, launch->run, sizeof(hello->run));
+	hello->port = search->port;
 	if (draw_nonce(hello->nonce, error) < 0)
 		return -ENOENT;
 	sha256_hmac(run->key, hello, offsetof(struct hello, proof), hello->proof);
