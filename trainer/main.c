@@ -4,6 +4,7 @@
  */
 #include "format/base/text/options.h"
 #include "format/base/text/printable.h"
+#include "trainer/device/graph.h"
 #include "trainer/estimate/estimate.h"
 #include "trainer/log/plot.h"
 #include "trainer/run/run.h"

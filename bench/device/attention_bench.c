@@ -7,6 +7,10 @@
  */
 #include "format/base/system/clock.h"
 #include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/ops.h"
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 
 #include <stdio.h>
 #include <stdlib.h>

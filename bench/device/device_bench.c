@@ -9,6 +9,10 @@
 #include "format/base/median.h"
 #include "format/base/system/clock.h"
 #include "format/base/text/options.h"
+#include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 #include "trainer/model/model.h"
 #include "trainer/recipe/recipe.h"
 

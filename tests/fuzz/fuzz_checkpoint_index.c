@@ -8,6 +8,8 @@
 #include "tests/fuzz/support/sharded_case.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/sharded.h"
+#include "trainer/device/device.h"
+#include "trainer/device/params.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,6 +6,8 @@
 #include "tests/fuzz/support/sharded_case.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/device/device.h"
+#include "trainer/device/params.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -51,33 +51,38 @@ TABLE = {
     "loaderd/supervisor": "proto loaderd",
     "loaderd/worker": "format/packimg.h format/join.h format/where.h proto loaderd loaderd/batch loaderd/io loaderd/order loaderd/pool",
 
-    # the trainer: only estimate includes more of the device than device.h, from CUDA
-    "trainer": "trainer/log trainer/estimate trainer/run",
+    # the trainer: only estimate includes more of the device than its interface, from CUDA
+    "trainer": "trainer/device/graph.h trainer/log trainer/estimate trainer/run",
     "trainer/recipe": "format/augment/deferrable.h trainer/algorithms/schedules.h trainer/device/optimizers/optimizers.h trainer/log/sinks.h "
                       "trainer/model/networks.h",
-    "trainer/model": "trainer/recipe trainer/device/device.h",
-    "trainer/algorithms": "format/augment/mix.h trainer/recipe trainer/model trainer/device/device.h",
-    "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/pos_embed.h trainer/device/device.h "
-                          "trainer/device/parts.h",
-    "trainer/estimate": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
-                    "trainer/device/buckets.h trainer/device/cuda trainer/device/cuda/lowering "
+    "trainer/model": "trainer/recipe trainer/device/device.h trainer/device/params.h trainer/device/graph.h trainer/device/ops.h",
+    "trainer/algorithms": "format/augment/mix.h trainer/recipe trainer/model "
+                          "trainer/device/device.h trainer/device/params.h trainer/device/graph.h trainer/device/ops.h trainer/device/steps.h",
+    "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/pos_embed.h "
+                          "trainer/device/device.h trainer/device/params.h trainer/device/parts.h",
+    "trainer/estimate": "trainer/recipe trainer/model trainer/algorithms "
+                    "trainer/device/device.h trainer/device/params.h trainer/device/graph.h trainer/device/buckets.h trainer/device/cuda trainer/device/cuda/lowering "
                     "trainer/device/cuda/ranks/collective.h",
     "trainer/log": "trainer/recipe",
     # run: its folders include only the context and lower layers; run connects them; further folders hold what uses a whole run
-    "trainer/run/output": "trainer/run/context.h trainer/checkpoint trainer/device/comm/comm.h trainer/log",
+    "trainer/run/output": "trainer/run/context.h trainer/checkpoint trainer/log "
+                          "trainer/device/device.h trainer/device/params.h trainer/device/steps.h trainer/device/comm/comm.h",
     "trainer/run/input": "format/augment/deferred.h trainer/run/context.h trainer/run/step_queue.h trainer/run/output trainer/recipe trainer/checkpoint "
-                         "trainer/device/comm/comm.h proto/client/feed.h proto/client/fetch.h format/packimg.h",
+                         "trainer/device/device.h trainer/device/steps.h trainer/device/comm/comm.h proto/client/feed.h proto/client/fetch.h format/packimg.h",
     "trainer/run/network": "trainer/run/context.h trainer/run/hash.h trainer/run/input trainer/recipe trainer/model trainer/algorithms "
-                           "trainer/checkpoint trainer/device/device.h",
+                           "trainer/checkpoint trainer/device/device.h trainer/device/params.h trainer/device/graph.h trainer/device/steps.h",
     "trainer/run": "trainer/run/input trainer/run/network trainer/run/output trainer/run/evaluate trainer/recipe "
-                   "trainer/algorithms trainer/checkpoint trainer/log trainer/device/device.h trainer/device/comm/comm.h",
+                   "trainer/algorithms trainer/checkpoint trainer/log "
+                   "trainer/device/device.h trainer/device/params.h trainer/device/graph.h trainer/device/steps.h trainer/device/comm/comm.h",
     "trainer/run/evaluate": "trainer/run trainer/run/input/targets.h trainer/run/network trainer/run/output trainer/algorithms trainer/checkpoint trainer/log "
-                            "proto/client/feed.h",
-    "trainer/run/report": "trainer/run trainer/algorithms trainer/checkpoint trainer/device/onnx/onnx.h",
-    "trainer/run/search": "trainer/run trainer/run/network trainer/run/output trainer/algorithms trainer/log",
+                            "trainer/device/params.h trainer/device/graph.h trainer/device/ops.h trainer/device/steps.h proto/client/feed.h",
+    "trainer/run/report": "trainer/run trainer/algorithms trainer/checkpoint "
+                          "trainer/device/device.h trainer/device/graph.h trainer/device/steps.h trainer/device/onnx/onnx.h",
+    "trainer/run/search": "trainer/run trainer/run/network trainer/run/output trainer/algorithms trainer/log "
+                          "trainer/device/params.h trainer/device/graph.h trainer/device/steps.h",
     "trainer/device": "format/augment/deferred.h trainer/device/comm/comm.h trainer/device/optimizers",
     "trainer/device/onnx": "trainer/device",
-    "trainer/device/optimizers": "trainer/device/device.h",
+    "trainer/device/optimizers": "trainer/device/params.h",
     "trainer/device/comm": "",
     "trainer/device/comm/tcp": "trainer/device/comm",
     "trainer/device/cpu": "format/augment/deferred.h trainer/device trainer/device/optimizers",
@@ -86,9 +91,10 @@ TABLE = {
     "trainer/device/cuda/lowering": "trainer/device trainer/device/cuda trainer/device/cuda/ops",
     "trainer/device/cuda/ops": "trainer/device/pos_embed.h trainer/device/cuda trainer/device/cuda/lowering trainer/device/cuda/kernels",
     "trainer/device/cuda/ranks": "trainer/device trainer/device/comm/comm.h trainer/device/cuda",
-    "trainer/device/cuda/cudnn": "trainer/device/device.h trainer/device/cuda",
-    "trainer/device/cuda/kernels": "format/augment/deferred.h trainer/device/dropout_rng.h trainer/device/pos_embed.h trainer/device/cuda trainer/device/cuda/kernels/common trainer/device/optimizers",
-    "trainer/device/cuda/kernels/common": "trainer/device/cuda trainer/device/cuda/kernels",
+    "trainer/device/cuda/cudnn": "trainer/device/device.h trainer/device/ops.h trainer/device/cuda",
+    "trainer/device/cuda/kernels": "format/augment/deferred.h trainer/device/dropout_rng.h trainer/device/pos_embed.h trainer/device/cuda trainer/device/cuda/kernels/common trainer/device/optimizers "
+                                   "trainer/device/params.h trainer/device/ops.h trainer/device/steps.h",
+    "trainer/device/cuda/kernels/common": "trainer/device/ops.h trainer/device/cuda trainer/device/cuda/kernels",
 
     # S3 and HTTP
     "tools/store": "format/error.h format/layout.h format/packimg.h format/set_file.h",
@@ -108,7 +114,8 @@ TABLE = {
     "bench/measure": "proto/limit.h proto/fetch.pb-c.h proto/client",
     "bench/report": "format/packimg.h proto/client format/augment/pipeline.h format/augment/claim.h "
                     "tools/packimg/common/text.h tools/packimg/estimate bench/measure",
-    "bench/device": "trainer/device/device.h trainer/model trainer/recipe",
+    "bench/device": "trainer/device/device.h trainer/device/params.h trainer/device/graph.h trainer/device/ops.h trainer/device/steps.h "
+                    "trainer/model trainer/recipe",
     # stages of a crop, measured separately with internal functions of libpackimg and augment
     "bench/stages": "format format/codec format/codec/jpeg format/augment format/augment/apply",
 }

@@ -1,6 +1,7 @@
 #include "trainer/algorithms/freeze.h"
 #include "format/base/text/nearest.h"
 #include "format/base/text/sentence.h"
+#include "trainer/device/device.h"
 
 #include <errno.h>
 #include <fnmatch.h>

@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "trainer/device/device.h"
+#include "trainer/device/params.h"
 #include "trainer/recipe/recipe.h"
 
 #include <stdbool.h>

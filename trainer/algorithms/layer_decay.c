@@ -1,5 +1,7 @@
 #include "trainer/algorithms/layer_decay.h"
 
+#include "trainer/device/params.h"
+
 #include <math.h>
 
 int layer_decay_apply(const struct recipe *recipe, const struct model *model,

@@ -14,7 +14,8 @@
  */
 #pragma once
 
-#include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/ops.h"
 #include "trainer/recipe/recipe.h"
 
 struct loss {

@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "trainer/device/device.h"
+#include "trainer/device/steps.h"
 #include "trainer/recipe/recipe.h"
 
 /* One rank's samples of a step. */

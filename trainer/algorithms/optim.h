@@ -5,7 +5,7 @@
 #pragma once
 
 #include "trainer/algorithms/schedule.h"
-#include "trainer/device/device.h"
+#include "trainer/device/params.h"
 
 void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_spec);
 

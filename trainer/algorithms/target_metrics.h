@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "trainer/device/device.h"
+#include "trainer/device/ops.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
 #include "trainer/checkpoint/checkpoint_tensors.h"
+#include "trainer/device/params.h"
 
 #include <errno.h>
 #include <math.h>

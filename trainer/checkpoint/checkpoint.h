@@ -17,6 +17,7 @@
 #include "format/base/uuid.h"
 #include "trainer/algorithms/plateau.h"
 #include "trainer/device/device.h"
+#include "trainer/device/params.h"
 #include "trainer/recipe/recipe.h"
 
 #include <stdint.h>

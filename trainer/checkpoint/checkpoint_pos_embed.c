@@ -1,4 +1,5 @@
 #include "trainer/checkpoint/checkpoint_tensors.h"
+#include "trainer/device/params.h"
 #include "trainer/device/pos_embed.h"
 
 #include <errno.h>

@@ -2,6 +2,7 @@
 #include "format/base/system/atomic_file.h"
 #include "trainer/checkpoint/checkpoint_tensors.h"
 #include "trainer/checkpoint/sharded.h"
+#include "trainer/device/params.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -8,6 +8,8 @@
 #include "format/base/text/sentence.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/device/device.h"
+#include "trainer/device/params.h"
 
 /* Writes a sentence (CHECKPOINT_ERROR_MAX bytes) and returns the code. */
 #define checkpoint_fail(error, code, ...)                                                          \

@@ -1,5 +1,7 @@
 #include "trainer/checkpoint/name_map.h"
 
+#include "trainer/device/device.h"
+
 #include <stdio.h>
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/device/device.h"
+#include "trainer/device/params.h"
 
 #include <stdbool.h>
 

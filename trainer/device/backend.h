@@ -12,6 +12,10 @@
 #include "format/base/text/sentence.h"
 #include "trainer/device/comm/comm.h"
 #include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/ops.h"
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 
 struct device_range {
 	size_t first, count;
@@ -20,7 +24,7 @@ struct device_range {
 struct device_ops {
 	void (*close)(struct device *device);
 	int (*synchronize)(struct device *device);
-	/* as in device.h; NULL if batches are read in place */
+	/* as in steps.h; NULL if batches are read in place */
 	int (*register_host)(struct device *device, const void *memory, size_t bytes,
 			     bool writable);
 	void (*unregister_host)(struct device *device, const void *memory);
@@ -54,7 +58,7 @@ struct device_ops {
 	int (*results)(struct device_graph *graph, uint64_t step, bool wait,
 		       struct device_results *ret_results);
 	int (*logits)(struct device_graph *graph, float *ret_logits);
-	/* as in device.h; NULL if device memory is host memory */
+	/* as in steps.h; NULL if device memory is host memory */
 	int (*logits_keep)(struct device_graph *graph, float *memory);
 	int (*memory_new)(struct device *device, size_t count, float **ret_memory);
 	void (*memory_free)(struct device *device, float *memory);

@@ -1,4 +1,4 @@
-/* Opens devices; also the functions of device.h that only validate and forward. */
+/* Opens devices; also the functions of steps.h and graph.h that only validate and forward. */
 #include "format/base/system/clock.h"
 #include "trainer/device/backend.h"
 #include "trainer/device/resample.h"

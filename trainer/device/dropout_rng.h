@@ -9,7 +9,7 @@
 #define TRAINER_DEVICE_DROPOUT_RNG_H
 
 #include "format/base/philox.h"
-#include "trainer/device/device.h"
+#include "trainer/device/steps.h"
 
 /* Random key of one layer in one step. */
 struct dropout_key {

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "trainer/device/device.h"
+#include "trainer/device/params.h"
 
 /*
  * A range of a slice of a tensor. The tensor is a sequence of `blocks` equally long blocks, and

@@ -7,7 +7,8 @@
 #ifndef TRAINER_DEVICE_RESAMPLE_H
 #define TRAINER_DEVICE_RESAMPLE_H
 
-#include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/steps.h"
 
 /* Limit on a tap's count, reached when shrinking by DEVICE_SHRINK_MAX. */
 #define DEVICE_TAPS_MAX (2 * DEVICE_SHRINK_MAX + 1)

@@ -11,7 +11,6 @@
  */
 #pragma once
 
-#include "trainer/device/device.h"
 #include "trainer/recipe/recipe.h"
 
 #include <stdio.h>

@@ -1,6 +1,9 @@
 #include "trainer/estimate/estimate_teacher.h"
 
 #include "format/base/text/sentence.h"
+#include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/params.h"
 #include "trainer/estimate/estimate.h"
 
 #include <string.h>

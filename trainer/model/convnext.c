@@ -3,6 +3,7 @@
  * structure, names and initial weights. A block has a depthwise 7 x 7 convolution, a layer norm and
  * a two-layer perceptron at each position, with LayerScale (initially 1e-6) and stochastic depth.
  */
+#include "trainer/device/ops.h"
 #include "trainer/model/layers.h"
 
 /* Convolution with non-overlapping windows (patch embedding). */

@@ -1,4 +1,5 @@
 /* Initial values of the parameters. */
+#include "trainer/device/params.h"
 #include "trainer/model/layers.h"
 #include "trainer/model/random.h"
 

@@ -1,5 +1,8 @@
 #include "trainer/model/layers.h"
 
+#include "trainer/device/device.h"
+#include "trainer/device/params.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>

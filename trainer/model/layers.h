@@ -2,7 +2,7 @@
  * Layers for the network families (resnet.c, vit.c, ...). A family has one function, which records
  * the network into a graph. It runs once when the model is created, to declare the parameters, and
  * then once for each graph. Each layer declares its parameters in the first run, looks them up in
- * the same order in later runs, and records its operation (device.h).
+ * the same order in later runs, and records its operation (ops.h).
  *
  * The builder stores the first error. Later calls do nothing and return NULL, so families need no
  * error checks. Names of layers and parameters are relative to the builder's scope.
@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "trainer/device/ops.h"
 #include "trainer/model/model.h"
 #include "trainer/model/networks.h"
 

@@ -1,3 +1,6 @@
+#include "trainer/device/graph.h"
+#include "trainer/device/ops.h"
+#include "trainer/device/params.h"
 #include "trainer/model/layers.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /*
- * A network: declares its parameters in a store, and records its operations (device.h) into a graph
+ * A network: declares its parameters in a store, and records its operations (ops.h) into a graph
  * for each image size and mode. A function of the network's family (layers.h) describes it and runs
  * for each graph.
  *
@@ -9,7 +9,9 @@
  */
 #pragma once
 
-#include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/ops.h"
+#include "trainer/device/params.h"
 #include "trainer/recipe/recipe.h"
 
 #include <stdint.h>

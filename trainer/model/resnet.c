@@ -10,6 +10,7 @@
  * - squeeze and excite: Hu, Shen, Sun 2018, arXiv:1709.01507, section 3, as in timm's seresnet50
  * - stochastic depth: Huang, Sun, Liu, Sedra, Weinberger 2016, arXiv:1603.09382, sections 3 and 4
  */
+#include "trainer/device/ops.h"
 #include "trainer/model/layers.h"
 
 /* Output channels of a block in a stage of `channels`. */

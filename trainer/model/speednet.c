@@ -4,6 +4,7 @@
  * whitens patches, three groups of two 3 x 3 convolutions initialised to the identity, norms
  * without gamma, pooling before the norm, a global maximum, and logits divided by 9.
  */
+#include "trainer/device/ops.h"
 #include "trainer/model/layers.h"
 
 static struct device_value *conv(struct builder *b, struct device_value *x, const char *name,

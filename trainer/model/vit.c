@@ -10,6 +10,8 @@
  * With train.tensor, ranks have heads / N attention heads and a part of the perceptron's hidden
  * channels each (Shoeybi et al. 2019, arXiv:1909.08053, section 3). Everything else is whole.
  */
+#include "trainer/device/ops.h"
+#include "trainer/device/params.h"
 #include "trainer/model/layers.h"
 
 #include <errno.h>

@@ -77,8 +77,8 @@ struct recipe_stages {
 
 /*
  * Declares struct recipe_data with the keys of section data, and likewise the other sections. A
- * value of type RECIPE_WORD is stored as an index into the key's words; the enums above, in
- * device.h and in schedules.h name the indices.
+ * value of type RECIPE_WORD is stored as an index into the key's words; the enums above, in the
+ * device's headers and in schedules.h name the indices.
  */
 /* clang-format off */
 #define SECTION(section) struct recipe_##section {

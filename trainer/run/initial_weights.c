@@ -1,4 +1,5 @@
 /* The initial weights of a run: random, or read from a weights file or a checkpoint. */
+#include "trainer/device/params.h"
 #include "trainer/run/open.h"
 
 #include <errno.h>

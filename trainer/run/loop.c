@@ -1,3 +1,5 @@
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 #include "trainer/run/run_internal.h"
 
 #include <errno.h>

@@ -4,6 +4,8 @@
  */
 #include "trainer/run/open.h"
 
+#include "trainer/device/device.h"
+#include "trainer/device/steps.h"
 #include "trainer/run/input/labels.h"
 #include "trainer/run/output/result_files.h"
 

@@ -3,6 +3,8 @@
 
 #include "trainer/algorithms/colout.h"
 #include "trainer/algorithms/progressive.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/steps.h"
 
 /* Computes the image size of the next step: the batch's, after ColOut and progressive resizing. */
 static void plan_train_size(const struct run *run, uint32_t *ret_height, uint32_t *ret_width)

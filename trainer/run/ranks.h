@@ -7,7 +7,7 @@
 
 #include "trainer/checkpoint/weights.h"
 #include "trainer/device/comm/comm.h"
-#include "trainer/device/device.h"
+#include "trainer/device/params.h"
 #include "trainer/recipe/recipe.h"
 
 enum { RANKS_ERROR_MAX = 2048, RANKS_COMPARED_MAX = 64 };

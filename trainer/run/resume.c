@@ -1,4 +1,5 @@
 /* The start of a run: fresh, or from a checkpoint that matches recipe, datasets and device. */
+#include "trainer/device/device.h"
 #include "trainer/run/open.h"
 
 #include <errno.h>

@@ -4,6 +4,9 @@
 #include "trainer/run/run_internal.h"
 
 #include "format/base/text/printable.h"
+#include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/params.h"
 
 #include <stdlib.h>
 

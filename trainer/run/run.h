@@ -16,6 +16,7 @@
  */
 #pragma once
 
+#include "trainer/device/steps.h"
 #include "trainer/run/context.h"
 #include "trainer/run/early_stopping.h"
 #include "trainer/run/evaluate/evaluation.h"

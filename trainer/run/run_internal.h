@@ -1,6 +1,7 @@
 /* Internal to run/: functions that connect the parts of a run. */
 #pragma once
 
+#include "trainer/device/steps.h"
 #include "trainer/run/run.h"
 
 /* ---- steps (loop.c, update.c) ---- */

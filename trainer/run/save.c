@@ -1,4 +1,5 @@
 /* Checkpoints of a run, whole or sharded. */
+#include "trainer/device/params.h"
 #include "trainer/run/run_internal.h"
 
 #include <errno.h>

@@ -15,6 +15,8 @@
 
 #include "trainer/algorithms/optim.h"
 #include "trainer/algorithms/select.h"
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 
 #include <errno.h>
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "trainer/device/device.h"
+#include "trainer/device/params.h"
 
 /*
  * Opens a device and a store on it. The caller owns both and frees the store first. Returns a

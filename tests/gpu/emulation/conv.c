@@ -6,6 +6,7 @@
 #include "tests/gpu/emulation/engines.h"
 #include "tests/gpu/emulation/queue.h"
 #include "tests/gpu/emulation/tuning.h"
+#include "trainer/device/ops.h"
 
 #include <errno.h>
 #include <math.h>

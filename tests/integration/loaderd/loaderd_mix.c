@@ -10,6 +10,7 @@
 #include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/test.h"
 #include "trainer/algorithms/mix.h"
+#include "trainer/device/steps.h"
 
 #include <fcntl.h>
 #include <math.h>

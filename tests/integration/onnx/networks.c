@@ -4,7 +4,11 @@
  */
 #include "tests/test.h"
 #include "tests/unit/trainer/trainer_test.h"
+#include "trainer/device/device.h"
+#include "trainer/device/graph.h"
 #include "trainer/device/onnx/onnx.h"
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 
 enum { COUNT = 3, CLASSES = 10, SIDE_MAX = 64 };
 

@@ -6,6 +6,7 @@
  *   N-th sharded checkpoint.
  */
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/device/params.h"
 #include "trainer/device/parts.h"
 
 #include <signal.h>

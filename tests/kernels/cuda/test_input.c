@@ -2,6 +2,7 @@
 #include "tests/kernels/cuda/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/input.h"
+#include "trainer/device/steps.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,6 +2,8 @@
 #include "tests/kernels/cuda/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/loss.h"
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 
 #include <math.h>
 

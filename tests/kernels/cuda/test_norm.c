@@ -5,6 +5,7 @@
 #include "tests/kernels/cuda/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/norm.h"
+#include "trainer/device/ops.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,6 +2,8 @@
 #include "tests/kernels/cuda/cuda_kernels_test.h"
 
 #include "trainer/device/cuda/kernels/scale_add.h"
+#include "trainer/device/ops.h"
+#include "trainer/device/steps.h"
 
 #include <errno.h>
 

@@ -1,6 +1,7 @@
 #include "tests/unit/trainer/golden.h"
 #include "tests/test.h"
 #include "trainer/algorithms/optim.h"
+#include "trainer/device/steps.h"
 
 #include <math.h>
 

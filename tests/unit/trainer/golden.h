@@ -6,6 +6,7 @@
 #pragma once
 
 #include "tests/unit/trainer/trainer_test.h"
+#include "trainer/device/params.h"
 
 #include <jansson.h>
 

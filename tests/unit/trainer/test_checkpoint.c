@@ -8,6 +8,8 @@
 #include "trainer/checkpoint/checkpoint_tensors.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/weights.h"
+#include "trainer/device/device.h"
+#include "trainer/device/params.h"
 
 #include <math.h>
 #include <sys/stat.h>

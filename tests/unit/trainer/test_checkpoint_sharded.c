@@ -8,6 +8,8 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/sharded.h"
 #include "trainer/device/comm/comm.h"
+#include "trainer/device/device.h"
+#include "trainer/device/params.h"
 #include "trainer/device/parts.h"
 
 #include <fcntl.h>

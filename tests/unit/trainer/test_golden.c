@@ -6,6 +6,9 @@
 #include "tests/test.h"
 #include "tests/unit/trainer/golden.h"
 #include "trainer/algorithms/optim.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 
 #include <jansson.h>
 

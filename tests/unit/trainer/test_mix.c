@@ -1,6 +1,7 @@
 /* Mixup and CutMix: draws that depend only on the index of the sample. */
 #include "tests/test.h"
 #include "trainer/algorithms/mix.h"
+#include "trainer/device/steps.h"
 
 enum { COUNT = 24 };
 

@@ -1,6 +1,10 @@
 /* Models: names, shapes and counts of their parameters, and initial values. */
 #include "tests/test.h"
 #include "tests/unit/trainer/trainer_test.h"
+#include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 #include "trainer/model/layers.h"
 
 #include <math.h>

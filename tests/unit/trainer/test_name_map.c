@@ -7,6 +7,10 @@
 #include "tests/unit/trainer/trainer_test.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/name_map.h"
+#include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 #include "trainer/model/random.h"
 
 #include <math.h>

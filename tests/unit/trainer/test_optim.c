@@ -2,6 +2,7 @@
 #include "tests/test.h"
 #include "trainer/algorithms/ema.h"
 #include "trainer/algorithms/optim.h"
+#include "trainer/device/params.h"
 #include "trainer/model/model.h"
 
 #include <math.h>

@@ -5,6 +5,7 @@
 #include "tests/test.h"
 #include "tests/unit/trainer/ranks_test.h"
 #include "tests/unit/trainer/trainer_test.h"
+#include "trainer/device/params.h"
 #include "trainer/run/ranks.h"
 
 #include <math.h>

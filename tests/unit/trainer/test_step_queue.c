@@ -1,4 +1,5 @@
 /* Results of device steps, combined into those of updates. */
+#include "trainer/device/steps.h"
 #include "trainer/run/step_queue.h"
 
 #include <math.h>

@@ -8,6 +8,7 @@
  */
 #include "tests/test.h"
 #include "trainer/algorithms/target_metrics.h"
+#include "trainer/device/ops.h"
 
 #include <math.h>
 

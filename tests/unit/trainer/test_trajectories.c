@@ -7,6 +7,8 @@
 #include "tests/unit/trainer/golden.h"
 #include "trainer/algorithms/freeze_layers.h"
 #include "trainer/algorithms/optim.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/params.h"
 
 enum { COUNT = 8, SIDE = 16, STEPS = 20, EPOCH = 4, LAYERS = 19 };
 

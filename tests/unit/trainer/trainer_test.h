@@ -5,6 +5,8 @@
 #pragma once
 
 #include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/params.h"
 #include "trainer/model/model.h"
 #include "trainer/recipe/recipe.h"
 

@@ -4,7 +4,7 @@
  * KERNEL_WIDTH_MAX floats and each loop does one operation, so that memory traffic dominates.
  */
 #include "trainer/device/cpu/rows.h"
-#include "trainer/device/device.h"
+#include "trainer/device/ops.h"
 
 #include <math.h>
 #include <string.h>

@@ -16,8 +16,10 @@
 
 #include "format/base/system/cpu.h"
 #include "trainer/device/dropout_rng.h"
+#include "trainer/device/ops.h"
 #include "trainer/device/optimizers/gradients.h"
 #include "trainer/device/optimizers/updates.h"
+#include "trainer/device/params.h"
 
 #include <stdbool.h>
 #include <stddef.h>

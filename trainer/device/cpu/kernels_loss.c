@@ -1,6 +1,6 @@
 /* Losses of rows of logits, and their gradients. */
 #include "trainer/device/cpu/rows.h"
-#include "trainer/device/device.h"
+#include "trainer/device/ops.h"
 
 #include <math.h>
 
@@ -22,7 +22,7 @@ static void count_ranks(const float *z, uint32_t classes, int32_t label, struct 
 
 /*
  * One sample of a plain loss: replaces z (scaled logits) with the gradient. Targets are smoothed as
- * in device.h: on_value = 1 - smoothing + smoothing / classes for the label, off_value =
+ * in ops.h: on_value = 1 - smoothing + smoothing / classes for the label, off_value =
  * smoothing / classes for the other classes.
  */
 static double loss_row(const struct loss_args *args, float *restrict z, int32_t label)
@@ -50,7 +50,7 @@ static double loss_row(const struct loss_args *args, float *restrict z, int32_t 
 }
 
 /*
- * Targets of a sample per class, smoothed as in device.h: t = scale * target + offset,
+ * Targets of a sample per class, smoothed as in ops.h: t = scale * target + offset,
  * with scale = 1 - smoothing and offset = smoothing / classes.
  */
 static void loss_target(const struct loss_args *args, size_t row, float *restrict t)

@@ -1,5 +1,6 @@
 /* y = residual + scale * x, of one sample. */
 #include "trainer/device/cpu/rows.h"
+#include "trainer/device/ops.h"
 
 /*
  * A span is a unit of work: consecutive elements, of several rows if rows are short. Per-channel

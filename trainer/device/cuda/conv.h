@@ -13,7 +13,7 @@
 #define TRAINER_DEVICE_CUDA_CONV_H
 
 #include "trainer/device/cuda/gpu.h"
-#include "trainer/device/device.h"
+#include "trainer/device/ops.h"
 
 enum cuda_element { CUDA_F32 = 0, CUDA_F16 = 1, CUDA_BF16 = 2 };
 

@@ -5,8 +5,8 @@
  * several ranks a third one for all-reduce. A store keeps each parameter slot contiguous in device
  * memory, plus the copies of weights that convolutions read. A graph has its arena, two staging
  * buffers for batches, and a page-locked ring for step results; after planning nothing is allocated
- * unless a batch is larger than all before. The host waits only where device.h says so, or when it
- * is a whole ring ahead.
+ * unless a batch is larger than all before. The host waits only where the interface (device.h)
+ * says so, or when it is a whole ring ahead.
  *
  * A step is launched operation by operation the first time, captured the second time, and replayed
  * from then on. Operations and their arguments depend only on the variant (enum cuda_variant);

@@ -6,7 +6,9 @@
 #ifndef TRAINER_DEVICE_CUDA_STEP_H
 #define TRAINER_DEVICE_CUDA_STEP_H
 
+#include "trainer/device/params.h"
 #include "trainer/device/resample.h"
+#include "trainer/device/steps.h"
 
 /* One per graph. */
 struct step_arguments {

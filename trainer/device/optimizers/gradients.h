@@ -9,6 +9,7 @@
 #define TRAINER_DEVICE_GRADIENTS_H
 
 #include "trainer/device/optimizers/updates.h"
+#include "trainer/device/params.h"
 
 /* True if the pass is needed. Host only. */
 static inline bool gradients_change(const struct device_optimizer_spec *optimizer)

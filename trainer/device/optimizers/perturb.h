@@ -10,6 +10,7 @@
 #define TRAINER_DEVICE_PERTURB_H
 
 #include "trainer/device/optimizers/updates.h"
+#include "trainer/device/params.h"
 
 /* Factor on unscaled gradients, whose norm after scaling is `norm`. NaN if norm is not finite. */
 UPDATE_INLINE float perturb_scale(const struct device_hyper *hyper, double scale, double norm)

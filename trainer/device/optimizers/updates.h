@@ -23,7 +23,7 @@
 #ifndef TRAINER_DEVICE_UPDATES_H
 #define TRAINER_DEVICE_UPDATES_H
 
-#include "trainer/device/device.h"
+#include "trainer/device/params.h"
 
 #include <math.h>
 

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "trainer/device/ops.h"
 #include "trainer/run/context.h"
 #include "trainer/run/evaluate/metrics.h"
 #include "trainer/run/input/targets.h"

@@ -3,6 +3,10 @@
  * forward passes over the training batches that would come next, and weights the statistics of all
  * batches equally, as torch.optim.swa_utils.update_bn().
  */
+#include "trainer/device/graph.h"
+#include "trainer/device/ops.h"
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 #include "trainer/run/network/micro_batch.h"
 #include "trainer/run/run_internal.h"
 

@@ -1,6 +1,8 @@
 #include "trainer/run/input/feeds.h"
 
 #include "format/augment/deferred.h"
+#include "trainer/device/device.h"
+#include "trainer/device/steps.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "trainer/device/steps.h"
 #include "trainer/run/context.h"
 #include "trainer/run/input/data.h"
 #include "trainer/run/output/output.h"

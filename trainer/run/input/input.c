@@ -1,5 +1,7 @@
 #include "trainer/run/input/input.h"
 
+#include "trainer/device/steps.h"
+
 #include <errno.h>
 #include <string.h>
 

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "trainer/device/steps.h"
 #include "trainer/run/network/network.h"
 
 /* Arrays are NULL if unused. */

@@ -4,7 +4,8 @@
  */
 #pragma once
 
-#include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/steps.h"
 
 /* Returns micro-batch number `part`, from 0, of a batch split into slices of `count` samples. */
 struct device_batch micro_batch(const struct device_batch *batch, uint32_t classes, uint32_t count,

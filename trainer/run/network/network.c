@@ -5,6 +5,7 @@
 #include "trainer/algorithms/optim.h"
 #include "trainer/algorithms/resampling.h"
 #include "trainer/algorithms/swa.h"
+#include "trainer/device/device.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -7,6 +7,8 @@
 #include "trainer/algorithms/freeze.h"
 #include "trainer/algorithms/freeze_layers.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/params.h"
 #include "trainer/model/model.h"
 #include "trainer/run/context.h"
 #include "trainer/run/input/data.h"

@@ -8,6 +8,8 @@
 
 #include "trainer/algorithms/mix.h"
 #include "trainer/algorithms/select.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/steps.h"
 #include "trainer/run/network/micro_batch.h"
 
 #include <errno.h>

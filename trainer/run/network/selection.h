@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "trainer/device/steps.h"
 #include "trainer/run/network/network.h"
 
 /* Arrays have [select_count()] elements, except `losses`; they are NULL if unused. */

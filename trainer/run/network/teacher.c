@@ -2,6 +2,8 @@
 
 #include "trainer/algorithms/loss.h"
 #include "trainer/algorithms/resampling.h"
+#include "trainer/device/device.h"
+#include "trainer/device/graph.h"
 #include "trainer/recipe/recipe_value.h"
 #include "trainer/run/hash.h"
 #include "trainer/run/network/micro_batch.h"

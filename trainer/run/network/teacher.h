@@ -15,6 +15,7 @@
 #pragma once
 
 #include "trainer/checkpoint/weights.h"
+#include "trainer/device/steps.h"
 #include "trainer/run/network/network.h"
 
 struct teacher {

@@ -7,6 +7,7 @@
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/device/comm/comm.h"
+#include "trainer/device/steps.h"
 
 struct meter {
 	double clock; /* clock value at the last lap; earlier time is accounted */

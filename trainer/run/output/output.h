@@ -6,6 +6,7 @@
 #pragma once
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/device/params.h"
 #include "trainer/log/metrics_log.h"
 #include "trainer/log/sink.h"
 #include "trainer/run/context.h"

@@ -6,6 +6,8 @@
 #include "trainer/run/output/tracer.h"
 
 #include "format/base/system/clock.h"
+#include "trainer/device/device.h"
+#include "trainer/device/steps.h"
 #include "trainer/run/output/result_files.h"
 
 #include <errno.h>

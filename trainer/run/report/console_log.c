@@ -2,6 +2,9 @@
 #include "trainer/run/run_internal.h"
 
 #include "trainer/algorithms/optim.h"
+#include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/steps.h"
 
 #include <stdio.h>
 

@@ -2,6 +2,7 @@
  * Hints about settings that work, but could be faster or more accurate. They are printed before the
  * first step; the one about waiting for data, after an epoch.
  */
+#include "trainer/device/device.h"
 #include "trainer/run/run_internal.h"
 
 #include <stdio.h>

@@ -3,6 +3,7 @@
 
 #include "format/base/system/atomic_file.h"
 #include "trainer/checkpoint/class_names.h"
+#include "trainer/device/device.h"
 #include "trainer/run/run_internal.h"
 
 #include <stdlib.h>

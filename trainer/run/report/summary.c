@@ -1,4 +1,5 @@
 /* End of a run: summary.json and the last line of log.jsonl. */
+#include "trainer/device/device.h"
 #include "trainer/run/run_internal.h"
 
 #include <errno.h>

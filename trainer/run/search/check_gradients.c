@@ -14,6 +14,8 @@
  *   and the central difference is the mean of both
  */
 #include "format/base/random.h"
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 #include "trainer/run/network/micro_batch.h"
 #include "trainer/run/run_internal.h"
 

@@ -14,6 +14,8 @@
  */
 #include "format/base/system/clock.h"
 #include "format/base/text/printable.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/steps.h"
 #include "trainer/log/picture.h"
 #include "trainer/run/output/result_files.h"
 #include "trainer/run/search/find.h"

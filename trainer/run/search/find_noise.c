@@ -9,6 +9,8 @@
 #include "trainer/run/search/find.h"
 
 #include "trainer/algorithms/mix.h"
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 #include "trainer/run/network/micro_batch.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 #include "tests/unit/trainer/cuda/random_graph.h"
 #include "tests/test.h"
+#include "trainer/device/ops.h"
 
 enum { VALUES_MAX = 64 };
 

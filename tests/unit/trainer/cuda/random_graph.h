@@ -1,10 +1,12 @@
 /*
- * Random graphs for tests: they use every operation that device.h can record, in combinations that
+ * Random graphs for tests: they use every operation that ops.h can record, in combinations that
  * no model has. Equal seeds record equal graphs on every device.
  */
 #pragma once
 
 #include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/params.h"
 
 #include <stdint.h>
 

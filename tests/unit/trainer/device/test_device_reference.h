@@ -7,6 +7,10 @@
 #pragma once
 
 #include "trainer/device/device.h"
+#include "trainer/device/graph.h"
+#include "trainer/device/ops.h"
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,7 @@
 #include "tests/unit/trainer/libraries/cudnn_test.h"
 
+#include "trainer/device/device.h"
+
 char cudnn_properties[4096];
 
 static void read_properties(void)

@@ -8,7 +8,6 @@
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
 #include "tests/test.h"
-#include "trainer/device/device.h"
 
 extern char cudnn_properties[4096]; /* JSON; valid after cudnn_test_found() */
 

@@ -4,6 +4,7 @@
  * installed. Nothing is executed.
  */
 #include "tests/unit/trainer/libraries/cudnn_test.h"
+#include "trainer/device/ops.h"
 
 static void expect_no_plan(const struct sweep *sweep, const struct conv_problem *problem)
 {

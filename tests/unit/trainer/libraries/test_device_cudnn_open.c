@@ -3,6 +3,7 @@
  * tuned plans. Skipped if the libraries are not installed. Nothing is executed.
  */
 #include "tests/unit/trainer/libraries/cudnn_test.h"
+#include "trainer/device/device.h"
 
 #include <dlfcn.h>
 

@@ -1,5 +1,7 @@
 #include "trainer/device/cuda/cudnn/backend.h"
 
+#include "trainer/device/device.h"
+
 #include <errno.h>
 #include <stdio.h>
 

@@ -6,8 +6,6 @@
  */
 #pragma once
 
-#include "trainer/device/device.h"
-
 #include "trainer/device/cuda/cudnn/library.h"
 
 #include <stdbool.h>

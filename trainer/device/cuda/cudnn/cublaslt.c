@@ -4,6 +4,7 @@
  * `rows` columns, so that the bias has one element per row of d'.
  */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
+#include "trainer/device/device.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -9,6 +9,7 @@
 #include "trainer/device/cuda/cudnn/backend.h"
 #include "trainer/device/cuda/cudnn/operation_graph.h"
 #include "trainer/device/cuda/cudnn/plan_cache.h"
+#include "trainer/device/device.h"
 
 struct cudnn_engines {
 	struct cudnn_library library;

@@ -3,6 +3,7 @@
  * constraints.
  */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
+#include "trainer/device/device.h"
 
 #include <errno.h>
 #include <stdio.h>

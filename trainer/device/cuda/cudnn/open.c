@@ -1,5 +1,6 @@
 /* Opens the engines: libraries, the device or its properties, and the file of tuned plans. */
 #include "trainer/device/cuda/cudnn/cudnn_engines.h"
+#include "trainer/device/device.h"
 
 #include <errno.h>
 #include <jansson.h>

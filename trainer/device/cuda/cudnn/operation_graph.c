@@ -1,5 +1,7 @@
 #include "trainer/device/cuda/cudnn/operation_graph.h"
 
+#include "trainer/device/ops.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -4,6 +4,7 @@ extern "C" {
 }
 
 #include "trainer/device/cuda/kernels/common/launch.h"
+#include "trainer/device/steps.h"
 
 #include <errno.h>
 

@@ -4,6 +4,8 @@
 
 #include "trainer/device/cuda/kernels/row_reduce.h"
 #include "trainer/device/cuda/step.h"
+#include "trainer/device/ops.h"
+#include "trainer/device/steps.h"
 
 /*
  * The loss defined by device_loss(). Writes every field of *results as for a step without an update

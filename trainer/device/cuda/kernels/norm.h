@@ -7,6 +7,7 @@
 #define TRAINER_DEVICE_CUDA_NORM_H
 
 #include "trainer/device/cuda/kernels/row_reduce.h"
+#include "trainer/device/ops.h"
 
 /*
  * Operands of all kernels in this file, named as in the formulas below. Each launcher reads only

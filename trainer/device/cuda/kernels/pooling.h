@@ -10,6 +10,7 @@
 
 #include "trainer/device/cuda/kernels/common/divide.h"
 #include "trainer/device/cuda/kernels/row_reduce.h"
+#include "trainer/device/ops.h"
 
 #define POOL_WINDOW_MAX 16 /* positions in a window are stored in 8 bits */
 

@@ -1,6 +1,7 @@
 /* Maxima over windows: kernels and launchers of pooling.h. */
 #include "trainer/device/cuda/kernels/common/activation_grad.h"
 #include "trainer/device/cuda/kernels/common/pool_window.h"
+#include "trainer/device/ops.h"
 
 #define POOL_REDUCE_RESIDENT 2 /* blocks of the reducing kernel that fit on a multiprocessor */
 

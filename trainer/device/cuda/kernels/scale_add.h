@@ -12,6 +12,7 @@
 #include "trainer/device/cuda/kernels/row_reduce.h"
 #include "trainer/device/cuda/step.h"
 #include "trainer/device/dropout_rng.h"
+#include "trainer/device/ops.h"
 
 /* NULL for absent operands. */
 struct scale_add_arguments {

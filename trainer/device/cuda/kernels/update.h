@@ -18,6 +18,8 @@
 #include "trainer/device/cuda/step.h"
 #include "trainer/device/optimizers/gradients.h"
 #include "trainer/device/optimizers/perturb.h"
+#include "trainer/device/params.h"
+#include "trainer/device/steps.h"
 
 #define UPDATE_CHUNK_MAX 4096 /* elements */
 #define UPDATE_SUMS      4    /* of squares, by which ranks sum them */

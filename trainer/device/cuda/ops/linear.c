@@ -1,7 +1,7 @@
 /*
  * Linear layers, forward and backward: matrix products over rows, one per sample or position. Bias
  * and residual are part of the product, which adds them before rounding. GELU is separate:
- * cuBLASLt's is the tanh approximation, and device.h's is exact. In a divided store, a product of
+ * cuBLASLt's is the tanh approximation, and DEVICE_GELU is exact. In a divided store, a product of
  * parts includes the sum over the group; a residual comes after it, in an operation of its own.
  */
 #include "trainer/device/cuda/ops/internal.h"

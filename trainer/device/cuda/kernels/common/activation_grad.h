@@ -3,6 +3,7 @@
 #define TRAINER_DEVICE_CUDA_ACTIVATION_GRAD_H
 
 #include "trainer/device/cuda/kernels/common/kernel.h"
+#include "trainer/device/ops.h"
 
 /* NaN propagates. */
 DEVICE float relu(float z)
