@@ -81,7 +81,8 @@ const struct matmul_engines stub_matmul = {
 void plan_fixture_init(struct plan_fixture *fixture, const char *settings, uint32_t classes,
 		       enum device_fusion fusion, enum cuda_element element)
 {
-	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD};
+	static struct comm ranks = {.world = 2}; /* that divide a sharded store */
+	struct device_optimizer_spec sgd = {.kind = DEVICE_SGD};
 	char error[2048] = "", text[1024];
 
 	memset(fixture, 0, sizeof(*fixture));
@@ -92,8 +93,12 @@ void plan_fixture_init(struct plan_fixture *fixture, const char *settings, uint3
 	for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
 		if (recipe_override(&fixture->recipe, word, error))
 			fail_msg("%s", error);
-	if (planner_open(&fixture->options, &fixture->device) ||
-	    device_params_new(fixture->device, &fixture->params) ||
+	sgd.shard = (enum device_shard)fixture->recipe.train.shard;
+	if (planner_open(&fixture->options, &fixture->device))
+		fail();
+	if (sgd.shard)
+		fixture->device->options.comm = &ranks;
+	if (device_params_new(fixture->device, &fixture->params) ||
 	    model_new(&fixture->recipe.model, classes, fixture->params, &fixture->model, error) ||
 	    device_params_allocate(fixture->params, &sgd))
 		fail_msg("%s", error);

@@ -34,7 +34,7 @@ static bool refuse(const struct conv_problem *problem)
 	       (problem->direction == CONV_WEIGHTS && problem->gradient == CUDA_F32);
 }
 
-TEST(failures)
+static void check(const char *settings)
 {
 	struct model_input input = {.count = 2, .height = 32, .width = 32, .std = {1, 1, 1}};
 	const struct device_graph_options options = {.mode = DEVICE_TRAIN, .keep_all = true};
@@ -47,8 +47,7 @@ TEST(failures)
 		struct device_graph *graph;
 		struct plan_fixture f;
 
-		plan_fixture_init(&f, "model.name=resnet_cifar model.depth=8", 10, DEVICE_FUSION_C,
-				  CUDA_F16);
+		plan_fixture_init(&f, settings, 10, DEVICE_FUSION_C, CUDA_F16);
 		assert_int_equal(device_graph_new(f.params, &options, &graph), 0);
 		model_record(f.model, graph, &input);
 		left = allocations;
@@ -65,4 +64,15 @@ TEST(failures)
 	stub_refuse = NULL;
 	/* at least one for every tensor and every plan */
 	assert_true(allocations > 200);
+}
+
+TEST(failures)
+{
+	check("model.name=resnet_cifar model.depth=8");
+}
+
+/* Of a store that gathers weights: gathers are inserted after the others are complete. */
+TEST(gathers)
+{
+	check("model.name=resnet_cifar model.depth=8 train.shard=parameters");
 }
