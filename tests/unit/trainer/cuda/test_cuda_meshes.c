@@ -340,6 +340,32 @@ TEST(large)
 	}
 }
 
+/*
+ * Two ranks that gather weights: the store takes what the formula says besides buckets, and the
+ * arena at most two more of them than if `arena_bytes` is without. Only for networks without frozen
+ * weights, which are divided, too.
+ */
+static void check_gathered(const char *settings, const struct mesh_store *store,
+			   uint64_t arena_bytes)
+{
+	double buckets = 12 * (double)store->gathered, values = 4 * (double)store->gathered;
+	double formula = mesh_store_bytes(store, MESH_SHARD_PARAMETERS, 2) - buckets;
+	struct plan_fixture f;
+	char words[128];
+	size_t longest = 0;
+
+	snprintf(words, sizeof(words), "%s train.shard=parameters", settings);
+	plan_fixture_init(&f, words, 1000, DEVICE_FUSION_B, CUDA_BF16);
+	const struct device_shards *shards = &f.params->shards;
+	for (uint32_t i = 0; i < shards->count; i++)
+		longest = shards->buckets[i].count > longest ? shards->buckets[i].count : longest;
+	assert_in_range(longest, store->gathered / 2, store->gathered + 2 * 16);
+	assert_true(fabs((double)device_params_bytes(f.params) / formula - 1) < 0.01);
+	const struct cuda_program *program = plan_fixture_program(&f, DEVICE_TRAIN, 1, 224, false);
+	assert_true((double)program->arena.size <= (double)arena_bytes + 1.01 * values);
+	plan_fixture_deinit(&f);
+}
+
 /* Without division, the formula gives the store's memory. */
 TEST(store)
 {
@@ -368,6 +394,8 @@ TEST(store)
 			assert_int_equal(plan.store.gathered, 2359296);
 		if (i == 2)
 			assert_int_equal(plan.store.gathered, plan.store.weights / 24 + 1);
+		else
+			check_gathered(settings[i], &plan.store, program->arena.size);
 		plan_fixture_deinit(&f);
 	}
 }
