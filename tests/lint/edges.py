@@ -61,7 +61,7 @@ TABLE = {
     "trainer/checkpoint": "trainer/recipe trainer/algorithms/plateau.h trainer/device/pos_embed.h "
                           "trainer/device/device.h trainer/device/params.h trainer/device/parts.h",
     "trainer/estimate": "trainer/recipe trainer/model trainer/algorithms "
-                    "trainer/device/device.h trainer/device/params.h trainer/device/graph.h trainer/device/buckets.h trainer/device/cuda trainer/device/cuda/lowering "
+                    "trainer/device/device.h trainer/device/params.h trainer/device/graph.h trainer/device/buckets.h trainer/device/shards.h trainer/device/cuda trainer/device/cuda/lowering "
                     "trainer/device/cuda/ranks/collective.h",
     "trainer/log": "trainer/recipe",
     # run: its folders include only the context and lower layers; run connects them; further folders hold what uses a whole run

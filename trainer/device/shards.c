@@ -46,22 +46,50 @@ static void shards_add(struct device_shards *shards, struct device_param *param,
 	bucket->count += room;
 }
 
-void shards_plan(struct device_params *params, size_t elements)
+/* Number of buckets with this limit on their length. */
+static uint32_t shards_count(const struct device_params *params, size_t elements)
 {
-	struct device_shards *shards = &params->shards;
-	size_t total = 0, longest = 0, offset;
+	size_t used = elements;
+	uint32_t count = 0;
+
+	for (size_t i = params->count; i-- > 0;) {
+		size_t room = device_param_room(params->items[i]);
+
+		if (!device_param_row(params->items[i]))
+			continue;
+		if (used + room > elements) {
+			count++;
+			used = 0;
+		}
+		used += room;
+	}
+	return count;
+}
+
+size_t shards_gathered_limit(const struct device_params *params)
+{
+	size_t limit = 0;
 
 	for (size_t i = 0; i < params->count; i++) {
 		size_t room = device_param_room(params->items[i]);
 
-		if (!shards_divide(params->items[i]))
-			continue;
-		total += room;
-		longest = room > longest ? room : longest;
+		if (device_param_row(params->items[i]) && room > limit)
+			limit = room;
 	}
-	if (shards->gathers)
-		elements = longest;
-	elements = buckets_limit(total, BUCKETS_MAX - 1, elements);
+	while (shards_count(params, limit) > DEVICE_SHARD_BUCKETS_MAX)
+		limit += limit / 16 + 1;
+	return limit;
+}
+
+void shards_plan(struct device_params *params, size_t elements)
+{
+	struct device_shards *shards = &params->shards;
+	size_t total = 0, offset;
+
+	for (size_t i = 0; i < params->count; i++)
+		total += shards_divide(params->items[i]) ? device_param_room(params->items[i]) : 0;
+	elements = shards->gathers ? shards_gathered_limit(params)
+				   : buckets_limit(total, BUCKETS_MAX - 1, elements);
 	shards->count = 0;
 	shards->divided = 0;
 	/* backward completes the last parameters first */

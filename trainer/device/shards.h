@@ -28,6 +28,8 @@ bool shards_divide_slot(const struct device_params *params, enum device_slot slo
  * length, as in buckets_plan(). Call for a sharded store only.
  */
 void shards_plan(struct device_params *params, size_t elements);
+/* Limit on the length of a bucket of a store that gathers its weights. */
+size_t shards_gathered_limit(const struct device_params *params);
 /* Index of the bucket of a divided parameter. */
 uint32_t shards_bucket(const struct device_param *param);
 /* The part of a parameter that a rank owns; the whole parameter if it is not divided. */

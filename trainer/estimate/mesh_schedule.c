@@ -1,4 +1,5 @@
 #include "trainer/estimate/mesh_schedule.h"
+#include "trainer/device/shards.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -71,7 +72,6 @@ void mesh_plan_store(struct mesh_plan *plan, const struct buckets *buckets)
 {
 	const struct device_params *params = plan->program->graph->params;
 	struct mesh_store store = {.copies = plan->program->element != CUDA_F32};
-	uint64_t longest = 0;
 	for (enum device_slot slot = 0; slot < DEVICE_SLOTS; slot++)
 		if (slot >= DEVICE_STATE && slot < DEVICE_STATE + DEVICE_STATES_MAX)
 			store.states += device_params_have(params, slot);
@@ -81,8 +81,6 @@ void mesh_plan_store(struct mesh_plan *plan, const struct buckets *buckets)
 		const struct device_param *param = params->items[i];
 		uint64_t elements = trained_elements(param);
 		*(is_weight(param) ? &store.weights : &store.others) += elements;
-		if (is_weight(param) && elements > longest)
-			longest = elements;
 		if (!elements)
 			store.whole_bytes += param_bytes(plan, param);
 	}
@@ -90,7 +88,7 @@ void mesh_plan_store(struct mesh_plan *plan, const struct buckets *buckets)
 		uint64_t elements = bucket_elements(plan, &buckets->items[i], true);
 		store.bucket = elements > store.bucket ? elements : store.bucket;
 	}
-	store.gathered = buckets_limit(store.weights, DEVICE_SHARD_BUCKETS_MAX, longest);
+	store.gathered = shards_gathered_limit(params);
 	plan->store = store;
 }
 

@@ -389,11 +389,14 @@ TEST(store)
 		mesh_plan_store(&plan, &buckets);
 		double bytes = mesh_store_bytes(&plan.store, MESH_SHARD_NONE, 1);
 		assert_true(bytes == (double)(store.slot_bytes + store.copy_bytes));
-		/* the longest weight, 512 x 3 x 3 x 512; or what 49 buckets need */
+		/*
+		 * the longest weight, 512 x 3 x 3 x 512; or a block of 4 x 1408 x 1408 and 2 x 1408
+		 * x 6144, of 40, since there are 49 buckets
+		 */
 		if (i == 0)
 			assert_int_equal(plan.store.gathered, 2359296);
 		if (i == 2)
-			assert_int_equal(plan.store.gathered, plan.store.weights / 24 + 1);
+			assert_in_range(plan.store.gathered, 25231360, 25231360 * 17 / 16);
 		else
 			check_gathered(settings[i], &plan.store, program->arena.size);
 		plan_fixture_deinit(&f);
