@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -635,15 +636,30 @@ static int plot(const struct arguments *arguments)
 	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* The file is made under another name and renamed, which would replace a device or a link. */
+static int join_check_output(const char *path, bool overwrite, char *error)
+{
+	struct stat status;
+	if (lstat(path, &status))
+		return 0;
+	if (!S_ISREG(status.st_mode))
+		return sentence_fail(error, CHECKPOINT_ERROR_MAX, -EEXIST,
+				     "%.900s exists and is not a regular file: use another "
+				     "--output",
+				     path);
+	return overwrite ? 0
+			 : sentence_fail(error, CHECKPOINT_ERROR_MAX, -EEXIST,
+					 "%.900s exists: use another --output, or --overwrite to "
+					 "replace it",
+					 path);
+}
+
 static int join(const struct arguments *arguments)
 {
 	const char *path = arguments->run.output;
 	char error[CHECKPOINT_ERROR_MAX] = "";
-	int r = 0;
-	if (access(path, F_OK) == 0 && !arguments->run.overwrite)
-		r = sentence_fail(
-			error, sizeof(error), -EEXIST,
-			"%.900s exists: use another --output, or --overwrite to replace it", path);
+	signal(SIGXFSZ, SIG_IGN); /* as in catch_signals() */
+	int r = join_check_output(path, arguments->run.overwrite, error);
 	if (r == 0)
 		r = checkpoint_join(arguments->join, path, error);
 	if (r < 0)

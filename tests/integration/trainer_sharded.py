@@ -66,9 +66,11 @@ class Runs(trainer_ranks.Programs):
         super().setUpClass()
         cls.expect(cls, cls.run_ranks(cls, 2, "two", "train.shard=gradients"), 0)
 
-    def join(self, folder, name, *arguments):
+    def join(self, folder, name, *arguments, limit=None):
+        """limit: on the file's size in bytes."""
         command = [trainer_ranks.TRAINER, f"--join={folder}", "-o", f"{self.folder}/{name}", *arguments]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=trainer_ranks.TIMEOUT)
+        limits = (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit else None
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=trainer_ranks.TIMEOUT, preexec_fn=limits)
         return done.stdout, done.returncode
 
     def resume(self, ranks, name, *arguments, of="two", step=TEN, **keys):
@@ -117,6 +119,18 @@ class Sharded(Runs):
             shutil.copy(f"{self.folder}/two/{log}", f"{self.folder}/joined")
         self.expect(self.resume(2, "from_file", "train.shard=gradients", of="joined", step=joined[7:]), 0, "resumed at step 10")
         self.check_same("from_file", "two")
+
+    def test_joins_no_other(self):
+        """Into nothing but a regular file, and what cannot be written leaves nothing."""
+        os.mkdir(f"{self.folder}/targets")
+        os.symlink("nowhere", f"{self.folder}/targets/link")
+        os.mkfifo(f"{self.folder}/targets/fifo")
+        for name in ("link", "fifo"):
+            for arguments in ((), ("--overwrite",)):
+                self.expect(self.join(f"{self.folder}/two/{TEN}", f"targets/{name}", *arguments), 1, f"{name} exists and is not a regular file: use another --output")
+        done = self.join(f"{self.folder}/two/{TEN}", "targets/short", limit=100000)
+        self.expect(done, 1, "short: cannot be written: File too large")
+        self.assertEqual(sorted(os.listdir(f"{self.folder}/targets")), ["fifo", "link"])
 
     def test_resumes(self):
         """In the same mesh to the same bits; on one rank, and with parts divided otherwise, up to rounding."""
