@@ -99,7 +99,8 @@ static int check_file(const struct safetensors *index, const struct safetensors 
 	const char *own = safetensors_metadata(index, "trainer.step");
 	if (!id || !step)
 		return fail(error, -EBADMSG,
-			    "%s: does not tell which checkpoint it belongs to" REMEDY, file->path);
+			    "%s: lacks metadata on the checkpoint that it belongs to" REMEDY,
+			    file->path);
 	if (strcmp(step, own) != 0)
 		return fail(error, -EBADMSG,
 			    "%s: is of step %.20s, but the index of step %.20s" REMEDY, file->path,
@@ -196,7 +197,7 @@ static int find_range(struct safetensors *index, const struct safetensors_tensor
 			    file->file->path, tensor->name, safetensors_type_name(found->type));
 	if (found->rank != 1 || found->shape[0] != range->count)
 		return fail(error, -EBADMSG,
-			    "%s: tensor %s has %llu elements, but the index tells %llu" REMEDY,
+			    "%s: tensor %s has %llu elements, but the index says %llu" REMEDY,
 			    file->file->path, tensor->name,
 			    (unsigned long long)(found->size / sizeof(float)),
 			    (unsigned long long)range->count);
@@ -209,7 +210,7 @@ static int find_range(struct safetensors *index, const struct safetensors_tensor
 	return 0;
 }
 
-/* Refuses files with tensors of which the index tells nothing. */
+/* Refuses files with tensors that the index does not name. */
 static int check_unknown(const struct safetensors *index, char *error)
 {
 	for (size_t i = 0; i < index->sharded->file_count; i++) {

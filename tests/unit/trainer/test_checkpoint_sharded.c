@@ -416,7 +416,7 @@ TEST(bad_indexes)
 		 "checkpoint-00002-of-00002.safetensors is named twice");
 	replaced(QKV, "\"first\":0", "\"first\":1", "ends after the last of 13824 elements");
 	replaced(QKV, "\"first\":0,\"count\":13824", "\"first\":1,\"count\":13823",
-		 "has 13824 elements, but the index tells 13823");
+		 "has 13824 elements, but the index says 13823");
 	replaced(QKV, "\"first\":0,", "\"first\":-1,", "needs first, count and a slice");
 	replaced(QKV, "\"slice\":0", "\"slice\":1", "element 0 of slice 0 is in no file");
 	replaced(QKV, "\"slice\":1", "\"slice\":0", "element 0 of slice 0 is in two files");
@@ -443,7 +443,7 @@ TEST(bad_files)
 	replaced_in_part("\"trainer.step\":\"25\"", "\"trainer.step\":\"15\"",
 			 "is of step 15, but the index of step 25");
 	replaced_in_part("\"trainer.checkpoint\"", "\"trainer.checkpaint\"",
-			 "does not tell which checkpoint it belongs to");
+			 "lacks metadata on the checkpoint that it belongs to");
 	replaced_in_part(id, "0123456789abcdee", "belongs to another checkpoint of step 25");
 	replaced_in_part(QKV "{\"dtype\":\"F32\"", QKV "{\"dtype\":\"I32\"",
 			 "qkv.weight is I32, expected F32");
@@ -460,7 +460,7 @@ TEST(bad_files)
 	if (checkpoint_open(in_folder("bad"), &checkpoint, error))
 		fail_msg("%s", error);
 	checkpoint_close(checkpoint);
-	/* a tensor of which the index tells nothing */
+	/* a tensor that the index does not name */
 	json_t *index = json_loads(original, 0, NULL);
 	json_object_del(json_object_get(index, "tensors"), "blocks.0.attn.qkv.weight");
 	char *text = json_dumps(index, 0);
