@@ -576,7 +576,7 @@ TEST(exchanged)
 	store_init(&store, &(struct mesh){1, 1, DEVICE_SHARD_NONE}, 0);
 	exchanges = true;
 	assert_int_equal(pthread_create(&thread, NULL, exchange_often, NULL), 0);
-	for (int found = 0; found < 200;) {
+	for (int found = 0; found < 100;) {
 		int r = checkpoint_restore_part(path, "other", store.params, error);
 		assert_true(r < 0);
 		found += r != -ENOENT;
