@@ -28,6 +28,8 @@ enum {
 #define REQUEST_GAIN (1.0 / 64)
 /* A request has at most this many bytes. */
 #define SPAN_MAX ((uint64_t)1 << 20)
+/* Samples that are requested together have so many bytes: most such requests need not be cut. */
+#define NEIGHBOURS_BYTES (SPAN_MAX / 4 * 3)
 /* Bytes between two samples that one request fetches: alignment, and small pieces of others. */
 #define SPAN_GAP ((uint64_t)4096)
 /* Bytes between the images of a sample. */
@@ -42,7 +44,8 @@ enum {
 #define PEAK_FIRST 6e8
 /*
  * How much of the peak rate is kept at the next measurement, if what was under way was limited by
- * it. A rate that was limited by the feeds says nothing of the store.
+ * it, from a latency before on: a rate that feeds limit, or that replies which are still to come
+ * lack in, says nothing of the store.
  */
 #define PEAK_KEPT 0.8
 /* Bytes of a full cache through which samples pass, at most. */
@@ -548,14 +551,17 @@ static void measure(struct fetcher *fetcher)
 	if (passed_ms < MEASURE_MS)
 		return;
 	uint64_t bytes = counters.bytes - fetcher->measured_bytes;
+	bool limited = fetcher->full_ms > 0 &&
+		       fetcher->measured_ms - fetcher->full_ms >= (int64_t)counters.latency_ms;
 	fetcher->rate = (double)bytes * 1000 / (double)passed_ms;
+	if (!fetcher->is_full)
+		fetcher->full_ms = 0;
+	fetcher->is_full = false;
 	fetcher->measured_ms = now_ms;
 	fetcher->measured_bytes = counters.bytes;
 	if (!bytes)
 		return;
-	double kept = fetcher->is_full ? PEAK_KEPT : 1;
-	fetcher->peak = fmax(fetcher->rate, kept * fetcher->peak);
-	fetcher->is_full = false;
+	fetcher->peak = fmax(fetcher->rate, limited ? PEAK_KEPT * fetcher->peak : fetcher->peak);
 	set_connections(fetcher);
 }
 
@@ -663,19 +669,22 @@ static uint64_t follow_sample(struct batch *batch, struct fetch_feed *feed, uint
 }
 
 /*
- * Requests the neighbours of a sample that are announced, too, and fit into the request: one for
- * many samples costs both sides less than one for each. Returns their bytes.
+ * Requests the neighbours of a sample that are announced, too: one request for many samples costs
+ * both sides less than one for each. Neighbours are cut at fixed places, so that no few are left
+ * between two requests. Returns their bytes.
  */
 static uint64_t follow_neighbours(struct batch *batch, struct fetch_feed *feed, uint64_t sample)
 {
 	const struct remote_dataset *dataset = batch->dataset;
-	const uint64_t fitting = SPAN_MAX / (dataset->bytes / dataset->samples + 1);
-	uint64_t first = sample, end = sample + 1, bytes = 0;
+	const uint64_t fitting = NEIGHBOURS_BYTES / (dataset->bytes / dataset->samples + 1);
+	uint64_t bytes = 0;
 
-	while (first > 0 && end - first < fitting && is_wanted(feed, first - 1))
-		bytes += follow_sample(batch, feed, --first, FEED_EARLY);
-	while (end < dataset->samples && end - first < fitting && is_wanted(feed, end))
-		bytes += follow_sample(batch, feed, end++, FEED_EARLY);
+	if (fitting < 2)
+		return 0;
+	uint64_t first = sample - sample % fitting;
+	for (uint64_t i = first; i < first + fitting && i < dataset->samples; i++)
+		if (is_wanted(feed, i))
+			bytes += follow_sample(batch, feed, i, FEED_EARLY);
 	return bytes;
 }
 
@@ -698,6 +707,14 @@ static uint64_t follow_unit(struct batch *batch, struct fetch_feed *feed, uint64
 		       : bytes + follow_neighbours(batch, feed, sample);
 }
 
+/* As much is under way as the peak rate allows. */
+static void note_full(struct fetcher *fetcher)
+{
+	if (!fetcher->full_ms)
+		fetcher->full_ms = clock_ms();
+	fetcher->is_full = true;
+}
+
 /*
  * Requests what a feed announces: the batch that is due, the next one, and, after them, what comes
  * later.
@@ -715,7 +732,8 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 		bool must = feed->cursor < needed;
 		bool full = fetcher->under_way + bytes >= target;
 
-		fetcher->is_full |= full;
+		if (full)
+			note_full(fetcher);
 		if (!must && (full || !has_room(dataset) || feed->cursor >= feed->done + ahead))
 			break;
 		if (feed->cursor == due)

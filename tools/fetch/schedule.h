@@ -27,6 +27,7 @@ struct fetcher {
 	double rate;          /* bytes per second */
 	double peak;          /* of the rate, lately */
 	bool is_full;         /* since then, as much was under way as the peak allows */
+	int64_t full_ms;      /* from when on it was in each measurement; 0: in none */
 	double request_bytes; /* of a request for samples, smoothed */
 	unsigned connections, connections_max;
 	int64_t disk_measured_ms;
