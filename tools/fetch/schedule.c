@@ -742,6 +742,9 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 			break;
 		if (sample)
 			bytes += follow_unit(must ? &soon : &later, feed, sample - 1);
+		/* with all its neighbours: so requests are made in the order of units */
+		if (is_kept(dataset))
+			submit_batch(&later);
 	}
 	submit_batch(&soon);
 	submit_batch(&later);
