@@ -216,7 +216,7 @@ static int find_present(struct remote_dataset *dataset, struct packimg_error *er
 	cache_read_present(&dataset->entry, dataset->samples, bits);
 	for (uint64_t i = 0; i < dataset->samples; i++)
 		if (bits[i / 8] >> i % 8 & 1)
-			dataset->states[i] = SAMPLE_PRESENT;
+			dataset_set_state(dataset, i, SAMPLE_PRESENT);
 	free(bits);
 	return 0;
 }
@@ -398,11 +398,20 @@ void dataset_set_state(struct remote_dataset *dataset, uint64_t sample, enum sam
 {
 	bool was = dataset->states[sample] != SAMPLE_ABSENT, is = state != SAMPLE_ABSENT;
 
+	if (dataset->states[sample] == SAMPLE_PRESENT)
+		atomic_fetch_sub(&dataset->present, 1);
+	if (state == SAMPLE_PRESENT)
+		atomic_fetch_add(&dataset->present, 1);
 	dataset->states[sample] = (uint8_t)state;
 	if (dataset->pages && is && !was)
 		pages_add(dataset, sample);
 	else if (dataset->pages && was && !is)
 		pages_remove(dataset, sample);
+}
+
+bool dataset_is_present(const struct remote_dataset *dataset)
+{
+	return atomic_load(&dataset->present) == dataset->samples;
 }
 
 int dataset_count_pages(struct remote_dataset *dataset)

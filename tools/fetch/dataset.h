@@ -41,7 +41,8 @@ struct remote_dataset {
 	struct cache_entry entry;
 	struct packimg *packimg; /* of the cache's files */
 	uint64_t samples, bytes;
-	uint8_t *states; /* [samples], enum sample_state */
+	uint8_t *states;          /* [samples], enum sample_state */
+	_Atomic uint64_t present; /* samples that are SAMPLE_PRESENT */
 	/*
 	 * Bytes on disk that the files may have: `bytes` or more if the cache keeps them whole.
 	 * Else `pages` says what is used, and of that, `keep` bytes stay; more pass through.
@@ -113,6 +114,8 @@ bool dataset_sample_good(const struct remote_dataset *dataset, uint64_t sample,
 			 const struct file_bytes *copy);
 /* All changes of dataset->states: gives pages back that no sample has any more. */
 void dataset_set_state(struct remote_dataset *dataset, uint64_t sample, enum sample_state state);
+/* Whether all samples are there. Any thread. */
+bool dataset_is_present(const struct remote_dataset *dataset);
 /* Begins to count pages. -ENOMEM, -EBADMSG. */
 int dataset_count_pages(struct remote_dataset *dataset);
 /* Bytes of the files on disk. */

@@ -19,6 +19,9 @@ enum {
 	PAGE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
 	BATCH_UNITS_MAX = FILLING_AHEAD / FEED_BATCHES,
 	REPLACEMENT_MS = 20, /* between two, in the long run */
+	LOOK_MS = 1,         /* between two looks at a page */
+	LOOK_PRESENT_MS =
+		20, /* if all samples are there, and only wrong bytes could be wished for */
 };
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
@@ -33,17 +36,24 @@ static void futex_wake(_Atomic uint32_t *word)
 	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Looks at the page at most twice in a millisecond, however often a worker calls. */
+/* Waits until it is time to look at the page again, however often the worker calls. */
+static void pause_watcher(const struct fetch_feed *feed, int64_t looked_ms)
+{
+	const int pause_ms = dataset_is_present(feed->dataset) ? LOOK_PRESENT_MS : LOOK_MS;
+	const int64_t left_ms = looked_ms + pause_ms - clock_ms();
+
+	if (left_ms > 0)
+		nanosleep(&(struct timespec){.tv_nsec = left_ms * 1000000}, NULL);
+}
+
 static void *watch_page(void *argument)
 {
-	const struct timespec pause = {.tv_nsec = 1000000};
 	struct fetch_feed *feed = argument;
 	struct filling_page *page = feed->page;
 	int64_t looked_ms = 0;
 
 	while (!atomic_load(&feed->stopping)) {
-		if (clock_ms() == looked_ms)
-			nanosleep(&pause, NULL);
+		pause_watcher(feed, looked_ms);
 		looked_ms = clock_ms();
 		uint32_t seen = atomic_load(&page->calls);
 
