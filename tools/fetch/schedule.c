@@ -85,6 +85,7 @@ struct batch {
 	struct remote_dataset *dataset;
 	struct piece *pieces;
 	size_t count, capacity;
+	uint64_t bytes; /* of the pieces */
 	bool urgent;
 };
 
@@ -412,6 +413,7 @@ static bool add_piece(struct batch *batch, const struct sample_part *part, struc
 		batch->capacity = capacity;
 	}
 	batch->pieces[batch->count++] = (struct piece){*part, need};
+	batch->bytes += part->range.size;
 	return true;
 }
 
@@ -524,7 +526,7 @@ static void submit_batch(struct batch *batch)
 	}
 	free(batch->pieces);
 	batch->pieces = NULL;
-	batch->count = batch->capacity = 0;
+	batch->count = batch->capacity = batch->bytes = 0;
 }
 
 /*
@@ -653,58 +655,46 @@ static bool is_wanted(const struct fetch_feed *feed, uint64_t sample)
 	       feed->dataset->states[sample] == SAMPLE_ABSENT;
 }
 
-/* Requests a sample that a feed has announced, unless it is there. Returns its bytes. */
-static uint64_t follow_sample(struct batch *batch, struct fetch_feed *feed, uint64_t sample,
-			      uint8_t mark)
+/* Requests a sample that a feed has announced, unless it is there. */
+static void follow_sample(struct batch *batch, struct fetch_feed *feed, uint64_t sample,
+			  uint8_t mark)
 {
-	size_t before = batch->count;
-	uint64_t bytes = 0;
-
 	batch->dataset->misses++;
 	feed->marks[sample] |= mark;
 	request_sample(batch, sample, 0);
-	for (; before < batch->count; before++)
-		bytes += batch->pieces[before].part.range.size;
-	return bytes;
 }
 
 /*
  * Requests the neighbours of a sample that are announced, too: one request for many samples costs
  * both sides less than one for each. Neighbours are cut at fixed places, so that no few are left
- * between two requests. Returns their bytes.
+ * between two requests.
  */
-static uint64_t follow_neighbours(struct batch *batch, struct fetch_feed *feed, uint64_t sample)
+static void follow_neighbours(struct batch *batch, struct fetch_feed *feed, uint64_t sample)
 {
 	const struct remote_dataset *dataset = batch->dataset;
 	const uint64_t fitting = NEIGHBOURS_BYTES / (dataset->bytes / dataset->samples + 1);
-	uint64_t bytes = 0;
 
 	if (fitting < 2)
-		return 0;
+		return;
 	uint64_t first = sample - sample % fitting;
 	for (uint64_t i = first; i < first + fitting && i < dataset->samples; i++)
 		if (is_wanted(feed, i))
-			bytes += follow_sample(batch, feed, i, FEED_EARLY);
-	return bytes;
+			follow_sample(batch, feed, i, FEED_EARLY);
 }
 
-/*
- * Requests the sample of a feed's next unit, and, if nothing waits for it yet, its neighbours.
- * Returns their bytes.
- */
-static uint64_t follow_unit(struct batch *batch, struct fetch_feed *feed, uint64_t sample)
+/* Requests the sample of a feed's next unit, and, if nothing waits for it yet, its neighbours. */
+static void follow_unit(struct batch *batch, struct fetch_feed *feed, uint64_t sample)
 {
 	uint8_t early = feed->marks[sample] & FEED_EARLY;
 
 	feed->marks[sample] &= (uint8_t)~FEED_EARLY;
 	if (feed->dataset->states[sample] != SAMPLE_ABSENT) {
 		feed->dataset->hits += !early;
-		return 0;
+		return;
 	}
-	uint64_t bytes = follow_sample(batch, feed, sample, 0);
-	return batch->urgent || !is_kept(feed->dataset)
-		       ? bytes
-		       : bytes + follow_neighbours(batch, feed, sample);
+	follow_sample(batch, feed, sample, 0);
+	if (!batch->urgent && is_kept(feed->dataset))
+		follow_neighbours(batch, feed, sample);
 }
 
 /* As much is under way as the peak rate allows. */
@@ -726,11 +716,11 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 	struct batch later = {.fetcher = fetcher, .dataset = dataset};
 	const uint64_t target = under_way_target(fetcher), ahead = units_ahead(fetcher, dataset);
 	const uint64_t due = feed_needed(feed, 1), needed = feed_needed(feed, FEED_BATCHES);
-	uint64_t sample, bytes = 0;
+	uint64_t sample;
 
 	for (unsigned i = 0; i < UNITS_AT_ONCE; i++) {
 		bool must = feed->cursor < needed;
-		bool full = fetcher->under_way + bytes >= target;
+		bool full = fetcher->under_way + soon.bytes + later.bytes >= target;
 
 		if (full)
 			note_full(fetcher);
@@ -741,10 +731,7 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 		if (feed_next_unit(feed, &sample))
 			break;
 		if (sample)
-			bytes += follow_unit(must ? &soon : &later, feed, sample - 1);
-		/* with all its neighbours: so requests are made in the order of units */
-		if (is_kept(dataset))
-			submit_batch(&later);
+			follow_unit(must ? &soon : &later, feed, sample - 1);
 	}
 	submit_batch(&soon);
 	submit_batch(&later);
