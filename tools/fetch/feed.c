@@ -189,8 +189,7 @@ static uint64_t feed_own_sample(const struct fetch_feed *feed, uint64_t numbered
 	return numbered - feed->first;
 }
 
-/* Copies what the page has announced since the last look. */
-static void see_units(struct fetch_feed *feed)
+uint64_t feed_see(struct fetch_feed *feed)
 {
 	uint64_t planned = atomic_load(&feed->page->planned);
 
@@ -202,11 +201,12 @@ static void see_units(struct fetch_feed *feed)
 			feed->marks[sample - 1] |= FEED_ANNOUNCED;
 		feed->window[feed->seen % FILLING_AHEAD] = sample;
 	}
+	return feed->seen;
 }
 
 int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample)
 {
-	see_units(feed);
+	feed_see(feed);
 	if (feed->cursor >= feed->seen)
 		return -ENODATA;
 	*ret_sample = feed->window[feed->cursor++ % FILLING_AHEAD];

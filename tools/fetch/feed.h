@@ -57,6 +57,8 @@ struct feed_memory {
 int feed_new(struct remote_dataset *dataset, const struct feed_memory *memory,
 	     struct fetch_feed **ret_feed);
 void feed_free(struct fetch_feed *feed);
+/* Copies what the page has announced since the last look. Returns the end of these units. */
+uint64_t feed_see(struct fetch_feed *feed);
 /* Returns the sample of the next unit + 1, 0 if it has none; -ENODATA if none is known yet. */
 int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample);
 /* Batches whose samples must be there for the feed to go on: the one that is due, and the next. */

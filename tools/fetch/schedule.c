@@ -716,6 +716,10 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 	struct batch later = {.fetcher = fetcher, .dataset = dataset};
 	const uint64_t target = under_way_target(fetcher), ahead = units_ahead(fetcher, dataset);
 	const uint64_t due = feed_needed(feed, 1), needed = feed_needed(feed, FEED_BATCHES);
+	/* neighbours are found among what is announced: a worker that begins has not said all */
+	const uint64_t seen = feed->seen;
+	const bool announcing =
+		feed_see(feed) != seen && feed->seen - feed->done < FILLING_AHEAD / 2;
 	uint64_t sample;
 
 	for (unsigned i = 0; i < UNITS_AT_ONCE; i++) {
@@ -724,7 +728,8 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 
 		if (full)
 			note_full(fetcher);
-		if (!must && (full || !has_room(dataset) || feed->cursor >= feed->done + ahead))
+		if (!must && (announcing || full || !has_room(dataset) ||
+			      feed->cursor >= feed->done + ahead))
 			break;
 		if (feed->cursor == due)
 			submit_batch(&soon);
