@@ -14,6 +14,8 @@
 #include <xxhash.h>
 
 enum { VERSION_NAME = 32 };
+/* Bytes that are read into memory to be checked, at most: the memory of a fetcher is bounded. */
+#define CHECKED_MAX ((uint64_t)8 << 20)
 enum { MAP_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 /* Names of a query's values that change with each signing. */
@@ -337,7 +339,8 @@ unsigned dataset_parts(const struct remote_dataset *dataset, uint64_t sample, ui
 /*
  * Sets *at, the address of `size` bytes of a mapped file, to that of the same bytes in the copy,
  * or, if it does not have all of them, in memory of their own, which is returned: what is read in
- * the mapping stays in this process's memory. NULL if the copy has them, or if memory is out.
+ * the mapping stays in this process's memory. NULL if the copy has them, if they are so many that
+ * the mapping is better, or if memory is out.
  */
 static uint8_t *use_copy(const struct remote_dataset *dataset, const struct file_bytes *copy,
 			 uint32_t file, struct store_range part, const uint8_t **at)
@@ -348,7 +351,7 @@ static uint8_t *use_copy(const struct remote_dataset *dataset, const struct file
 		*at = copy->bytes + (part.offset - copy->range.offset);
 		return NULL;
 	}
-	uint8_t *bytes = malloc(part.size);
+	uint8_t *bytes = part.size <= CHECKED_MAX ? malloc(part.size) : NULL;
 	if (bytes && io_read_at(dataset->entry.fds[file], bytes, part.size, part.offset) ==
 			     (int64_t)part.size)
 		*at = bytes;

@@ -20,8 +20,8 @@ enum {
 	BATCH_UNITS_MAX = FILLING_AHEAD / FEED_BATCHES,
 	REPLACEMENT_MS = 20, /* between two, in the long run */
 	LOOK_MS = 1,         /* between two looks at a page */
-	LOOK_PRESENT_MS =
-		20, /* if all samples are there, and only wrong bytes could be wished for */
+	/* if all samples are there: only wrong bytes could be wished for */
+	LOOK_PRESENT_MS = 20,
 };
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen)

@@ -722,6 +722,8 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 		feed_see(feed) != seen && feed->seen - feed->done < FILLING_AHEAD / 2;
 	uint64_t sample;
 
+	if (announcing) /* look again, whatever else happens */
+		store_wake(fetcher->store);
 	for (unsigned i = 0; i < UNITS_AT_ONCE; i++) {
 		bool must = feed->cursor < needed;
 		bool full = fetcher->under_way + soon.bytes + later.bytes >= target;
