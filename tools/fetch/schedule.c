@@ -65,6 +65,7 @@ struct need {
 struct piece {
 	struct sample_part part;
 	struct need *need;
+	size_t order; /* in which pieces are wanted */
 };
 
 /* A request: a range of a file, with the parts in it. */
@@ -75,6 +76,7 @@ struct span {
 	uint64_t begin, at, end;
 	unsigned clearances; /* fetcher->clearances when it began */
 	uint8_t *buffer;     /* [end - begin], what has come; NULL: it is written as it comes */
+	size_t order;        /* of its first piece */
 	unsigned count;
 	struct need *needs[]; /* [count]; one may be there several times */
 };
@@ -412,7 +414,8 @@ static bool add_piece(struct batch *batch, const struct sample_part *part, struc
 		batch->pieces = pieces;
 		batch->capacity = capacity;
 	}
-	batch->pieces[batch->count++] = (struct piece){*part, need};
+	batch->pieces[batch->count] = (struct piece){*part, need, batch->count};
+	batch->count++;
 	batch->bytes += part->range.size;
 	return true;
 }
@@ -450,63 +453,73 @@ static int compare_pieces(const void *left, const void *right)
 	return a->range.offset < b->range.offset ? -1 : a->range.offset > b->range.offset;
 }
 
-static void drop_pieces(const struct piece *pieces, size_t count)
+/* Memory is out: a wish for the sample will come again. */
+static void drop_part(struct need *need)
 {
-	for (size_t i = 0; i < count; i++)
-		if (--pieces[i].need->pending == 0) {
-			dataset_set_state(pieces[i].need->dataset, pieces[i].need->sample,
-					  SAMPLE_ABSENT);
-			free(pieces[i].need);
-		}
+	need->lost = true;
+	if (--need->pending == 0)
+		need_done(need, NULL);
 }
 
-/* Submits a request for pieces that follow each other. */
-static void submit_span(struct batch *batch, const struct piece *pieces, size_t count, uint64_t end)
+/* A request for pieces that follow each other; NULL if memory is out. */
+static struct span *span_new(const struct batch *batch, const struct piece *pieces, size_t count,
+			     uint64_t end)
 {
-	struct remote_dataset *dataset = batch->dataset;
 	struct span *span = malloc(sizeof(*span) + count * sizeof(struct need *));
 
 	if (!span) {
-		drop_pieces(pieces, count);
-		return;
+		for (size_t i = 0; i < count; i++)
+			drop_part(pieces[i].need);
+		return NULL;
 	}
 	*span = (struct span){.fetcher = batch->fetcher,
-			      .dataset = dataset,
+			      .dataset = batch->dataset,
 			      .file = pieces[0].part.file,
 			      .begin = pieces[0].part.range.offset,
 			      .at = pieces[0].part.range.offset,
 			      .end = end,
 			      .clearances = batch->fetcher->clearances,
+			      .order = pieces[0].order,
 			      .count = (unsigned)count};
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
 		span->needs[i] = pieces[i].need;
+		if (pieces[i].order < span->order)
+			span->order = pieces[i].order;
+	}
+	return span;
+}
+
+static void submit_span(const struct batch *batch, struct span *span)
+{
+	struct fetcher *fetcher = batch->fetcher;
+	struct remote_dataset *dataset = batch->dataset;
 	const struct store_request request = {
 		.object = &dataset->objects[span->file],
 		.offset = span->begin,
-		.size = end - span->begin,
+		.size = span->end - span->begin,
 		.urgent = batch->urgent,
 		.take = span_take,
 		.done = span_done,
 		.context = span,
 	};
-	if (store_submit(batch->fetcher->store, &request)) {
-		drop_pieces(pieces, count);
+
+	if (store_submit(fetcher->store, &request)) {
+		for (unsigned i = 0; i < span->count; i++)
+			drop_part(span->needs[i]);
 		free(span);
 		return;
 	}
 	dataset->under_way++;
-	batch->fetcher->under_way += request.size;
-	batch->fetcher->request_bytes +=
-		((double)request.size - batch->fetcher->request_bytes) * REQUEST_GAIN;
+	fetcher->under_way += request.size;
+	fetcher->request_bytes += ((double)request.size - fetcher->request_bytes) * REQUEST_GAIN;
 }
 
-/* Sorts the pieces, and makes requests of neighbours. */
-static void submit_batch(struct batch *batch)
+/* Makes spans of pieces that are neighbours. Returns how many. */
+static size_t make_spans(struct batch *batch, struct span **spans)
 {
-	size_t first = 0;
+	size_t first = 0, count = 0;
 
-	if (batch->count)
-		qsort(batch->pieces, batch->count, sizeof(*batch->pieces), compare_pieces);
+	qsort(batch->pieces, batch->count, sizeof(*batch->pieces), compare_pieces);
 	while (first < batch->count) {
 		const struct sample_part *begin = &batch->pieces[first].part;
 		uint64_t end = begin->range.offset + begin->range.size;
@@ -521,9 +534,34 @@ static void submit_batch(struct batch *batch)
 				break;
 			end = part_end > end ? part_end : end;
 		}
-		submit_span(batch, batch->pieces + first, next - first, end);
+		spans[count] = span_new(batch, batch->pieces + first, next - first, end);
+		count += spans[count] != NULL;
 		first = next;
 	}
+	return count;
+}
+
+static int compare_spans(const void *left, const void *right)
+{
+	const struct span *a = *(const struct span *const *)left;
+	const struct span *b = *(const struct span *const *)right;
+
+	return a->order < b->order ? -1 : a->order > b->order;
+}
+
+/* Requests the pieces, neighbours together, in the order in which the first of each is wanted. */
+static void submit_batch(struct batch *batch)
+{
+	struct span **spans = batch->count ? malloc(batch->count * sizeof(struct span *)) : NULL;
+	size_t count = spans ? make_spans(batch, spans) : 0;
+
+	for (size_t i = 0; !spans && i < batch->count; i++)
+		drop_part(batch->pieces[i].need);
+	if (spans)
+		qsort(spans, count, sizeof(struct span *), compare_spans);
+	for (size_t i = 0; i < count; i++)
+		submit_span(batch, spans[i]);
+	free(spans);
 	free(batch->pieces);
 	batch->pieces = NULL;
 	batch->count = batch->capacity = batch->bytes = 0;

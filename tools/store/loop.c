@@ -1,23 +1,47 @@
 #include "tools/store/loop.h"
 #include "format/base/system/clock.h"
 #include "format/base/system/io.h"
-#include "tools/store/store.h"
+#include "tools/store/store_internal.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { EVENTS_AT_ONCE = 64 };
+enum {
+	/* Sockets that are read before requests are sent again that others' replies have let begin. */
+	READS_AT_ONCE = 8,
+};
+
+/* Set in the rank of requests that are not urgent. */
+#define RANK_LATER ((uint64_t)1 << 63)
+
+/* A socket with the rank of its request, so that events sort by it: the lowest is read first. */
+static uint64_t rank_socket(CURL *easy, curl_socket_t fd)
+{
+	const struct attempt *attempt = NULL;
+
+	/* libcurl closes idle connections by handles of its own */
+	if (curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)&attempt) || !attempt)
+		return (uint32_t)fd;
+	uint64_t number = attempt->transfer->number & INT32_MAX;
+
+	return (attempt->transfer->request.urgent ? 0 : RANK_LATER) | number << 32 | (uint32_t)fd;
+}
+
+static int socket_of(const struct epoll_event *event)
+{
+	return (int)(uint32_t)event->data.u64;
+}
 
 /* CURLMOPT_SOCKETFUNCTION */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *context, void *socket_context)
 {
 	const struct loop *loop = context;
-	struct epoll_event event = {.data.fd = fd};
+	struct epoll_event event = {.data.u64 = rank_socket(easy, fd)};
 
-	(void)easy;
 	(void)socket_context;
 	if (what == CURL_POLL_REMOVE) {
 		epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
@@ -74,24 +98,40 @@ void loop_start(struct loop *loop)
 	curl_multi_socket_action(loop->multi, CURL_SOCKET_TIMEOUT, 0, &running);
 }
 
+static int compare_ranks(const void *left, const void *right)
+{
+	uint64_t a = ((const struct epoll_event *)left)->data.u64;
+	uint64_t b = ((const struct epoll_event *)right)->data.u64;
+
+	return a < b ? -1 : a > b;
+}
+
+/*
+ * Lets libcurl send what can be sent, and read the sockets of the oldest requests. With hundreds of
+ * replies that come at once, reading all in turn would end all of them at the same time: nothing
+ * would be complete until then, and the next requests would wait for each other again.
+ */
 static void take_events(const struct loop *loop)
 {
-	struct epoll_event events[EVENTS_AT_ONCE];
-	int count, running;
+	struct epoll_event events[STORE_CONNECTIONS_MAX];
+	int count = epoll_wait(loop->epoll_fd, events, STORE_CONNECTIONS_MAX, 0);
+	int running;
+	unsigned reads = 0;
 
-	do {
-		count = epoll_wait(loop->epoll_fd, events, EVENTS_AT_ONCE, 0);
-		for (int i = 0; i < count; i++) {
-			uint32_t what = events[i].events;
+	if (count > READS_AT_ONCE)
+		qsort(events, (size_t)count, sizeof(*events), compare_ranks);
+	for (int i = 0; i < count; i++) {
+		uint32_t what = events[i].events;
 
-			curl_multi_socket_action(
-				loop->multi, events[i].data.fd,
-				(what & EPOLLIN ? CURL_CSELECT_IN : 0) |
-					(what & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
-					(what & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0),
-				&running);
-		}
-	} while (count == EVENTS_AT_ONCE);
+		if (!(what & EPOLLOUT) && reads++ >= READS_AT_ONCE)
+			continue;
+		curl_multi_socket_action(loop->multi, socket_of(&events[i]),
+					 (what & EPOLLIN ? CURL_CSELECT_IN : 0) |
+						 (what & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
+						 (what & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR
+									      : 0),
+					 &running);
+	}
 }
 
 void loop_wait(struct loop *loop, struct pollfd *fds, unsigned count, int timeout_ms)

@@ -182,6 +182,7 @@ int store_submit(struct store *store, const struct store_request *request)
 		return -ENOMEM;
 	transfer->store = store;
 	transfer->request = *request;
+	transfer->number = store->submitted++;
 	enqueue(store, transfer);
 	return 0;
 }

@@ -28,6 +28,7 @@ struct transfer {
 	struct store *store;
 	struct transfer *next; /* in store->waiting or store->running */
 	struct store_request request;
+	uint64_t number; /* of submitted ones */
 	/*
 	 * NULL: there is none. The second one hedges the first; the transfer takes each byte from
 	 * the one that brings it first.
@@ -58,7 +59,7 @@ struct store {
 	/* shortest latencies since least_since_ms, and in the period before; 0: none */
 	double least_ms[2];
 	int64_t least_since_ms;
-	uint64_t ended; /* transfers since store_open() */
+	uint64_t submitted, ended; /* transfers since store_open() */
 };
 
 /* Makes attempt->easy. -ENOMEM, and errors of store_credentials_read(). */
