@@ -9,8 +9,6 @@
 #include <string.h>
 
 enum {
-	CONNECTIONS_OPENING = 32,
-	CONNECTIONS_BUSY = 8,       /* that are being received, beside those that wait */
 	CONNECTION_BYTES = 5 << 16, /* of memory: libcurl's buffer, and what TLS needs */
 	PROGRAM_BYTES = 16 << 20,   /* of memory, without requests */
 	MEASURE_MS = 250,
@@ -24,8 +22,6 @@ enum {
 	OVERHEAD_MS = 1000,
 };
 
-/* How much of the size of requests is that of the last one. */
-#define REQUEST_GAIN (1.0 / 64)
 /* A request has at most this many bytes. */
 #define SPAN_MAX ((uint64_t)1 << 20)
 /* Samples that are requested together have so many bytes: most such requests need not be cut. */
@@ -34,6 +30,8 @@ enum {
 #define SPAN_GAP ((uint64_t)4096)
 /* Bytes between the images of a sample. */
 #define PART_GAP ((uint64_t)1 << 16)
+/* Bytes requested at once, at least. */
+#define REQUESTED_MIN ((double)(32 << 20))
 /* Bytes under way, at least: a first guess at rate times latency. */
 #define UNDER_WAY_MIN ((uint64_t)16 << 20)
 /*
@@ -101,15 +99,12 @@ void schedule_init(struct fetcher *fetcher)
 
 	/* without buffers, replies are written as they come */
 	(void)buffers_init(&fetcher->buffers, (unsigned)(memory / 2 / SPAN_MAX), SPAN_MAX);
-	fetcher->connections_max =
+	fetcher->connections =
 		connections < STORE_CONNECTIONS_MAX ? (unsigned)connections : STORE_CONNECTIONS_MAX;
-	fetcher->connections = CONNECTIONS_BUSY;
 	fetcher->peak = PEAK_FIRST;
-	fetcher->request_bytes = SPAN_MAX;
 	fetcher->measured_ms = clock_ms();
 	fetcher->passing =
 		fetcher->cache.limit / 4 < PASSING_MAX ? fetcher->cache.limit / 4 : PASSING_MAX;
-	store_set_connections(fetcher->store, fetcher->connections);
 }
 
 void schedule_close(struct fetcher *fetcher)
@@ -203,17 +198,6 @@ void schedule_share_room(struct fetcher *fetcher, struct remote_dataset *dataset
 		dataset->room = dataset->bytes;
 	else
 		set_room(fetcher, dataset, disk + left);
-}
-
-void schedule_opening(struct fetcher *fetcher)
-{
-	unsigned wanted = CONNECTIONS_OPENING < fetcher->connections_max ? CONNECTIONS_OPENING
-									 : fetcher->connections_max;
-
-	if (fetcher->connections >= wanted)
-		return;
-	fetcher->connections = wanted;
-	store_set_connections(fetcher->store, wanted);
 }
 
 static void wake_feeds(struct fetcher *fetcher, const struct remote_dataset *dataset,
@@ -511,7 +495,6 @@ static void submit_span(const struct batch *batch, struct span *span)
 	}
 	dataset->under_way++;
 	fetcher->under_way += request.size;
-	fetcher->request_bytes += ((double)request.size - fetcher->request_bytes) * REQUEST_GAIN;
 }
 
 /* Makes spans of pieces that are neighbours. Returns how many. */
@@ -568,18 +551,15 @@ static void submit_batch(struct batch *batch)
 }
 
 /*
- * Lets as many requests run at once as the store answers while one waits for its first byte, half
- * as many more, so that the rate grows as long as the link lets it, and some that are received.
+ * Lets as many bytes be requested at once as the store delivers while a request waits for its first
+ * byte, and half as many more, so that the rate grows as long as the link lets it.
  */
-static void set_connections(struct fetcher *fetcher)
+static void set_limits(struct fetcher *fetcher)
 {
-	double waiting = fetcher->peak * store_counters(fetcher->store).latency_ms / 1000 /
-			 fetcher->request_bytes;
-	double wanted = 1.5 * waiting + CONNECTIONS_BUSY;
+	double waiting = fetcher->peak * store_counters(fetcher->store).latency_ms / 1000;
 
-	fetcher->connections =
-		wanted < fetcher->connections_max ? (unsigned)wanted : fetcher->connections_max;
-	store_set_connections(fetcher->store, fetcher->connections);
+	store_set_limits(fetcher->store, fetcher->connections,
+			 (uint64_t)fmax(1.5 * waiting, REQUESTED_MIN));
 }
 
 /* The rate of the last quarter of a second, and how many connections keep the link busy. */
@@ -602,7 +582,6 @@ static void measure(struct fetcher *fetcher)
 	if (!bytes)
 		return;
 	fetcher->peak = fmax(fetcher->rate, limited ? PEAK_KEPT * fetcher->peak : fetcher->peak);
-	set_connections(fetcher);
 }
 
 /*
@@ -731,7 +710,7 @@ static void follow_unit(struct batch *batch, struct fetch_feed *feed, uint64_t s
 		return;
 	}
 	follow_sample(batch, feed, sample, 0);
-	if (!batch->urgent && is_kept(feed->dataset))
+	if ((!batch->urgent || feed->done) && is_kept(feed->dataset))
 		follow_neighbours(batch, feed, sample);
 }
 
@@ -799,6 +778,7 @@ static void measure_disk(struct fetcher *fetcher)
 void schedule_run(struct fetcher *fetcher)
 {
 	measure(fetcher);
+	set_limits(fetcher);
 	measure_disk(fetcher);
 	for (struct fetch_feed *feed = fetcher->feeds; feed; feed = feed->next) {
 		struct passing passing = {fetcher, feed->dataset};

@@ -28,8 +28,7 @@ struct fetcher {
 	double peak;          /* of the rate, lately */
 	bool is_full;         /* since then, as much was under way as the peak allows */
 	int64_t full_ms;      /* from when on it was in each measurement; 0: in none */
-	double request_bytes; /* of a request for samples, smoothed */
-	unsigned connections, connections_max;
+	unsigned connections; /* at most */
 	int64_t disk_measured_ms;
 	unsigned clearances; /* how often space was made on a full disk */
 };
@@ -42,7 +41,5 @@ void schedule_close(struct fetcher *fetcher);
  * nobody has open, and leaves the others what they have been promised.
  */
 void schedule_share_room(struct fetcher *fetcher, struct remote_dataset *dataset);
-/* Allows as many requests at once as opening a dataset makes: their rate is not known yet. */
-void schedule_opening(struct fetcher *fetcher);
 /* Requests what is wanted; call it when a page has changed, and now and then. */
 void schedule_run(struct fetcher *fetcher);

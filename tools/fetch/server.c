@@ -144,7 +144,6 @@ static int get_dataset(struct server *server, struct client *client, const char 
 	while (dataset && (strcmp(dataset->url, url) != 0 || dataset->failed))
 		dataset = dataset->next;
 	if (!dataset) {
-		schedule_opening(fetcher);
 		int r = dataset_open(fetcher->store, &fetcher->cache, url, &progress, &dataset,
 				     error);
 		if (r)

@@ -68,7 +68,7 @@ static int on_timer(CURLM *multi, long timeout_ms, void *context)
 int loop_init(struct loop *loop, CURLM *multi)
 {
 	*loop = (struct loop){multi, epoll_create1(EPOLL_CLOEXEC),
-			      eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), INT64_MAX};
+			      eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), INT64_MAX, 0};
 	if (loop->epoll_fd < 0 || loop->wake_fd < 0) {
 		int r = -errno;
 
@@ -111,7 +111,7 @@ static int compare_ranks(const void *left, const void *right)
  * replies that come at once, reading all in turn would end all of them at the same time: nothing
  * would be complete until then, and the next requests would wait for each other again.
  */
-static void take_events(const struct loop *loop)
+static void take_events(struct loop *loop)
 {
 	struct epoll_event events[STORE_CONNECTIONS_MAX];
 	int count = epoll_wait(loop->epoll_fd, events, STORE_CONNECTIONS_MAX, 0);
@@ -132,6 +132,7 @@ static void take_events(const struct loop *loop)
 									      : 0),
 					 &running);
 	}
+	loop->queues += reads > READS_AT_ONCE;
 }
 
 void loop_wait(struct loop *loop, struct pollfd *fds, unsigned count, int timeout_ms)

@@ -14,6 +14,7 @@ struct loop {
 	CURLM *multi; /* not owned */
 	int epoll_fd, wake_fd;
 	int64_t timer_ms; /* when libcurl wants to be called; INT64_MAX: it does not */
+	uint64_t queues;  /* how often replies have waited until others were read */
 };
 
 /* -errno. */

@@ -28,6 +28,7 @@ int store_open(const struct store_options *options, struct store **ret_store,
 	store->options = *options;
 	if (!store->options.connections)
 		store->options.connections = CONNECTIONS_DEFAULT;
+	store->bytes_max = UINT64_MAX;
 	int r = store_settings_read(&store->settings, error);
 	if (!r) {
 		store->multi = curl_multi_init();
@@ -107,9 +108,10 @@ void store_close(struct store *store)
 	free(store);
 }
 
-void store_set_connections(struct store *store, unsigned connections)
+void store_set_limits(struct store *store, unsigned connections, uint64_t bytes)
 {
 	store->options.connections = connections;
+	store->bytes_max = bytes;
 }
 
 struct store_counters store_counters(const struct store *store)
@@ -336,6 +338,7 @@ static int transfer_start(struct transfer *transfer, unsigned number, struct pac
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	attempt->transfer = transfer;
 	attempt->at = transfer->received;
+	attempt->queues = transfer->store->loop.queues;
 	transfer->attempts[number] = attempt;
 	transfer->store->running_count++;
 	int r = attempt_begin(attempt, error);
@@ -344,13 +347,19 @@ static int transfer_start(struct transfer *transfer, unsigned number, struct pac
 	return r;
 }
 
-/* Starts waiting transfers whose time has come, while there are connections. */
+static bool may_start(const struct store *store)
+{
+	return store->running_count < store->options.connections &&
+	       store->running_bytes < store->bytes_max;
+}
+
+/* Starts waiting transfers whose time has come, while the limits allow it. */
 static void start_waiting(struct store *store)
 {
 	const int64_t now_ms = clock_ms();
 	struct transfer *transfer = store->waiting, *next;
 
-	for (; transfer && store->running_count < store->options.connections; transfer = next) {
+	for (; transfer && may_start(store); transfer = next) {
 		struct packimg_error error = {{0}};
 
 		next = transfer->next;
@@ -365,6 +374,7 @@ static void start_waiting(struct store *store)
 		transfer->start_ms = now_ms;
 		transfer->hedged = false;
 		append(&store->running, transfer);
+		store->running_bytes += transfer->request.size;
 	}
 }
 
@@ -581,6 +591,8 @@ static void measure_latency(const struct attempt *attempt)
 	double *smoothed = &attempt->transfer->store->counters.latency_ms;
 	curl_off_t first_us = 0, sent_us = 0;
 
+	if (attempt->queues != attempt->transfer->store->loop.queues && *smoothed > 0)
+		return;
 	curl_easy_getinfo(attempt->easy, CURLINFO_STARTTRANSFER_TIME_T, &first_us);
 	curl_easy_getinfo(attempt->easy, CURLINFO_PRETRANSFER_TIME_T, &sent_us);
 	if (first_us <= sent_us)
@@ -630,6 +642,7 @@ static void attempt_ended(struct attempt *attempt, CURLcode code)
 		return;
 	}
 	take_out(&store->running, transfer);
+	store->running_bytes -= transfer->request.size;
 	if (outcome == OUTCOME_RETRY && has_failed(transfer)) {
 		struct packimg_error cause = error;
 
@@ -672,6 +685,7 @@ static void stop_all(struct store *store)
 {
 	const struct packimg_error error = {"interrupted"};
 
+	store->running_bytes = 0;
 	while (store->running || store->waiting) {
 		struct transfer **list = store->running ? &store->running : &store->waiting;
 		struct transfer *transfer = *list;
@@ -695,8 +709,7 @@ static int count_transfers(const struct store *store)
 /* Milliseconds until the next waiting transfer may start, at most most_ms. */
 static int wait_ms(const struct store *store, int most_ms)
 {
-	for (const struct transfer *at = store->waiting;
-	     at && store->running_count < store->options.connections; at = at->next) {
+	for (const struct transfer *at = store->waiting; at && may_start(store); at = at->next) {
 		int left_ms = clock_left_ms(at->start_ms);
 
 		most_ms = left_ms < most_ms ? left_ms : most_ms;

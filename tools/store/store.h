@@ -59,12 +59,12 @@ struct store_counters {
 	uint64_t retries;
 	uint64_t hedges;   /* requests for ranges that another one was late with */
 	uint64_t bytes;    /* of bodies received */
-	double latency_ms; /* from a request to the first byte of its reply, smoothed; 0: unknown */
 	/*
-	 * the shortest of the last 10 to 20 seconds: without the time that requests wait for each
-	 * other; 0: unknown
+	 * from a request to the first byte of its reply, smoothed, without replies that have waited
+	 * until others were read; 0: unknown
 	 */
-	double least_ms;
+	double latency_ms;
+	double least_ms; /* the shortest of the last 10 to 20 seconds; 0: unknown */
 };
 
 /* One version of an object. The caller allocates it. */
@@ -122,8 +122,11 @@ struct store_counters store_counters(const struct store *store);
  * They may not exist. Returns their number. The texts belong to the store and the environment.
  */
 unsigned store_paths(const struct store *store, const char *paths[STORE_PATHS_MAX]);
-/* Changes options.connections for requests that begin from now on. */
-void store_set_connections(struct store *store, unsigned connections);
+/*
+ * Lets requests begin from now on while fewer than `connections`, 1 .. STORE_CONNECTIONS_MAX, and
+ * requests for fewer than `bytes` are under way. In the beginning bytes have no limit.
+ */
+void store_set_limits(struct store *store, unsigned connections, uint64_t bytes);
 
 /* Parses the address; makes no request. store_object_deinit() frees it. */
 int store_object_init(struct store_object *object, const char *address,

@@ -19,6 +19,7 @@ struct attempt {
 	struct reply reply;
 	uint64_t at;  /* where in the transfer's range its next byte is */
 	bool checked; /* the reply is the range that was asked for */
+	uint64_t queues; /* loop.queues when it began */
 	int fault;    /* why the transfer cannot succeed, and its message */
 	struct packimg_error fault_error;
 	char curl_error[CURL_ERROR_SIZE];
@@ -53,6 +54,8 @@ struct store {
 	struct transfer *waiting; /* for a connection, or for start_ms; oldest first */
 	struct transfer *running;
 	unsigned running_count; /* attempts */
+	uint64_t running_bytes; /* of the running transfers, whole */
+	uint64_t bytes_max;     /* of running_bytes, or the next one waits */
 	struct hedging hedging;
 	int64_t hedged_ms; /* when late requests were looked for */
 	struct store_counters counters;

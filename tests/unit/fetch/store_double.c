@@ -86,10 +86,11 @@ struct store_counters store_counters(const struct store *store)
 	return store->counters;
 }
 
-void store_set_connections(struct store *store, unsigned connections)
+void store_set_limits(struct store *store, unsigned connections, uint64_t bytes)
 {
 	(void)store;
 	(void)connections;
+	(void)bytes;
 }
 
 void store_wake(struct store *store)
