@@ -8,6 +8,8 @@
 
 enum {
 	CONNECT_TIMEOUT_MS = 10000,
+	FAMILY_FIRST_MS = 200, /* before an address of the other family is tried, too */
+	FAMILY_MIN_MS = 10,    /* RFC 8305, section 5 */
 	STALL_TIMEOUT_S = 30, /* without a byte */
 	REDIRECTS_MAX = 5,
 	RECEIVE_BUFFER = 1 << 18,
@@ -118,6 +120,18 @@ static void set_method(CURL *easy, const struct store_request *request)
 	curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request->body ? request->body : "");
 }
 
+/*
+ * How long a connection may take before one to an address of the other family is tried, IPv4 or
+ * IPv6: somewhat longer than the last one took. libcurl looks at all new connections when that time
+ * is over, and reads what has come by then, whatever its rank: so it is over before the reply.
+ */
+static long family_ms(const struct store *store)
+{
+	int64_t ms = FAMILY_MIN_MS + store->connect_us * 3 / 2000;
+
+	return store->connect_us == 0 || ms > FAMILY_FIRST_MS ? FAMILY_FIRST_MS : (long)ms;
+}
+
 static void set_limits(const struct attempt *attempt)
 {
 	const struct transfer *transfer = attempt->transfer;
@@ -130,6 +144,7 @@ static void set_limits(const struct attempt *attempt)
 	curl_easy_setopt(easy, CURLOPT_MAXREDIRS, (long)REDIRECTS_MAX);
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
+	curl_easy_setopt(easy, CURLOPT_HAPPY_EYEBALLS_TIMEOUT_MS, family_ms(transfer->store));
 	curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
 	curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)STALL_TIMEOUT_S);
 	curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);

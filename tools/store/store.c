@@ -13,7 +13,8 @@ enum {
 	RETRY_AFTER_MAX_S = 60,
 	POLL_MS = 100, /* how often options.stopped is asked */
 	LEAST_PERIOD_MS = 10000,
-	HEDGE_MS = 10, /* between two looks for late requests */
+	HEDGE_MS = 10,       /* between two looks for late requests */
+	STARTS_AT_ONCE = 16, /* before libcurl sends them: a new connection costs 0.1 ms */
 };
 
 int store_open(const struct store_options *options, struct store **ret_store,
@@ -358,14 +359,16 @@ static void start_waiting(struct store *store)
 {
 	const int64_t now_ms = clock_ms();
 	struct transfer *transfer = store->waiting, *next;
+	unsigned starts = 0;
 
-	for (; transfer && may_start(store); transfer = next) {
+	for (; transfer && may_start(store) && starts < STARTS_AT_ONCE; transfer = next) {
 		struct packimg_error error = {{0}};
 
 		next = transfer->next;
 		if (transfer->start_ms > now_ms)
 			continue;
 		take_out(&store->waiting, transfer);
+		starts++;
 		int r = transfer_start(transfer, 0, &error);
 		if (r) {
 			transfer_finish(transfer, NULL, r, &error);
@@ -585,6 +588,16 @@ static void measure_least(struct store *store, double ms)
 		least_ms[1] > 0 && least_ms[1] < least_ms[0] ? least_ms[1] : least_ms[0];
 }
 
+static void measure_connection(const struct attempt *attempt)
+{
+	curl_off_t named_us = 0, connected_us = 0;
+
+	curl_easy_getinfo(attempt->easy, CURLINFO_NAMELOOKUP_TIME_T, &named_us);
+	curl_easy_getinfo(attempt->easy, CURLINFO_CONNECT_TIME_T, &connected_us);
+	if (connected_us > named_us)
+		attempt->transfer->store->connect_us = connected_us - named_us;
+}
+
 /* Smooths the time to the first byte as TCP does round trips (RFC 6298: gain of an eighth). */
 static void measure_latency(const struct attempt *attempt)
 {
@@ -635,8 +648,10 @@ static void attempt_ended(struct attempt *attempt, CURLcode code)
 	int status;
 	enum outcome outcome = judge(attempt, code, &error, &status);
 
-	if (code == CURLE_OK)
+	if (code == CURLE_OK) {
+		measure_connection(attempt);
 		measure_latency(attempt);
+	}
 	if (outcome == OUTCOME_RETRY && is_spare(attempt)) {
 		attempt_free(attempt);
 		return;

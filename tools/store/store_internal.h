@@ -62,6 +62,7 @@ struct store {
 	/* shortest latencies since least_since_ms, and in the period before; 0: none */
 	double least_ms[2];
 	int64_t least_since_ms;
+	int64_t connect_us;        /* that the last new connection took; 0: unknown */
 	uint64_t submitted, ended; /* transfers since store_open() */
 };
 
