@@ -710,15 +710,10 @@ static void stop_all(struct store *store)
 	}
 }
 
+/* Transfers that have not ended. */
 static int count_transfers(const struct store *store)
 {
-	int count = 0;
-
-	for (const struct transfer *at = store->running; at; at = at->next)
-		count++;
-	for (const struct transfer *at = store->waiting; at; at = at->next)
-		count++;
-	return count;
+	return (int)(store->submitted - store->ended);
 }
 
 /* Milliseconds until the next waiting transfer may start, at most most_ms. */
