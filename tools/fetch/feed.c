@@ -19,7 +19,11 @@ enum {
 	PAGE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
 	BATCH_UNITS_MAX = FILLING_AHEAD / FEED_BATCHES,
 	REPLACEMENT_MS = 20, /* between two, in the long run */
-	LOOK_MS = 1,         /* between two looks at a page */
+	/* a worker that has announced nothing for so long, or has begun so long ago, has announced
+	 */
+	ANNOUNCED_MS = 20,
+	ANNOUNCED_MAX_MS = 200,
+	LOOK_MS = 1, /* between two looks at a page */
 	/* if all samples are there: only wrong bytes could be wished for */
 	LOOK_PRESENT_MS = 20,
 };
@@ -204,6 +208,19 @@ uint64_t feed_see(struct fetch_feed *feed)
 	return feed->seen;
 }
 
+bool feed_is_announcing(struct fetch_feed *feed)
+{
+	const int64_t now_ms = clock_ms();
+	const uint64_t seen = feed->seen;
+
+	if (feed_see(feed) != seen)
+		feed->seen_ms = now_ms;
+	feed->announced = feed->announced || feed->seen - feed->done >= FILLING_AHEAD / 2 ||
+			  now_ms - feed->seen_ms >= ANNOUNCED_MS ||
+			  now_ms - feed->opened_ms >= ANNOUNCED_MAX_MS;
+	return !feed->announced;
+}
+
 int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample)
 {
 	feed_see(feed);
@@ -322,6 +339,8 @@ void feed_look(struct fetch_feed *feed, void (*over)(void *context, uint64_t sam
 		feed->opened = opened;
 		feed->first = atomic_load(&feed->page->firsts[feed->number]);
 		feed->done = feed->cursor = feed->seen = 0;
+		feed->announced = false;
+		feed->opened_ms = feed->seen_ms = clock_ms();
 		memset(feed->marks, 0, feed->dataset->samples);
 	}
 	if (done > feed->done)

@@ -12,6 +12,8 @@ enum {
 	CONNECTION_BYTES = 5 << 16, /* of memory: libcurl's buffer, and what TLS needs */
 	PROGRAM_BYTES = 16 << 20,   /* of memory, without requests */
 	MEASURE_MS = 250,
+	LOOK_MS = 50, /* between two looks at the pages, at most */
+	LOOK_ANNOUNCING_MS = 5,
 	UNITS_AT_ONCE = 2048, /* that are sorted together, so that neighbours are found */
 	UNITS_AHEAD_MIN = 16,
 	/* As many again have been announced, among which a sample's neighbours are found. */
@@ -733,14 +735,9 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 	struct batch later = {.fetcher = fetcher, .dataset = dataset};
 	const uint64_t target = under_way_target(fetcher), ahead = units_ahead(fetcher, dataset);
 	const uint64_t due = feed_needed(feed, 1), needed = feed_needed(feed, FEED_BATCHES);
-	/* neighbours are found among what is announced: a worker that begins has not said all */
-	const uint64_t seen = feed->seen;
-	const bool announcing =
-		feed_see(feed) != seen && feed->seen - feed->done < FILLING_AHEAD / 2;
+	const bool announcing = feed_is_announcing(feed);
 	uint64_t sample;
 
-	if (announcing) /* look again, whatever else happens */
-		store_wake(fetcher->store);
 	for (unsigned i = 0; i < UNITS_AT_ONCE; i++) {
 		bool must = feed->cursor < needed;
 		bool full = fetcher->under_way + soon.bytes + later.bytes >= target;
@@ -775,8 +772,10 @@ static void measure_disk(struct fetcher *fetcher)
 	}
 }
 
-void schedule_run(struct fetcher *fetcher)
+int schedule_run(struct fetcher *fetcher)
 {
+	int look_ms = LOOK_MS;
+
 	measure(fetcher);
 	set_limits(fetcher);
 	measure_disk(fetcher);
@@ -791,7 +790,10 @@ void schedule_run(struct fetcher *fetcher)
 			feed_look(feed, pass_sample, &passing);
 		/* in order first: wishes are in the order in which threads came to the samples */
 		follow_feed(fetcher, feed);
+		if (!feed->announced)
+			look_ms = LOOK_ANNOUNCING_MS;
 		if (changed)
 			grant_wishes(fetcher, feed);
 	}
+	return look_ms;
 }

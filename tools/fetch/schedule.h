@@ -41,5 +41,8 @@ void schedule_close(struct fetcher *fetcher);
  * nobody has open, and leaves the others what they have been promised.
  */
 void schedule_share_room(struct fetcher *fetcher, struct remote_dataset *dataset);
-/* Requests what is wanted; call it when a page has changed, and now and then. */
-void schedule_run(struct fetcher *fetcher);
+/*
+ * Requests what is wanted. Call it when a page has changed, and after so many milliseconds as it
+ * returns.
+ */
+int schedule_run(struct fetcher *fetcher);

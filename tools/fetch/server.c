@@ -17,7 +17,6 @@ enum {
 	CLIENTS_MAX = 512,
 	FETCH_VERSION = 1,
 	SEND_TIMEOUT_MS = 2000,
-	LOOK_MS = 50,   /* between two looks at the pages, at most */
 	SYNC_MS = 5000, /* between two syncs of a dataset */
 	PROGRESS_MS = 1000,
 	PROGRESS_MAX = 100,    /* messages that a client which does not read them has room for */
@@ -50,6 +49,7 @@ struct server {
 	int listen_fd;
 	struct client *clients;
 	unsigned client_count;
+	int look_ms;   /* until schedule_run() is due */
 	bool outdated; /* the sandbox: another fetcher has to go on */
 	struct sync sync;
 	bool (*stopped)(void);
@@ -590,7 +590,7 @@ static int poll_once(struct server *server)
 	fds[count++].fd = server->listen_fd;
 	for (struct client *client = server->clients; client; client = client->next)
 		fds[count++].fd = client->fd;
-	store_poll(server->fetcher->store, fds, count, LOOK_MS);
+	store_poll(server->fetcher->store, fds, count, server->look_ms);
 	count = 1;
 	for (struct client *client = server->clients; client; client = client->next)
 		if (fds[count++].revents)
@@ -612,7 +612,7 @@ int server_run(struct server *server, unsigned idle_s, bool (*stopped)(void))
 		else if (clock_ms() - idle_since_ms > (int64_t)idle_s * 1000)
 			break;
 		r = poll_once(server);
-		schedule_run(server->fetcher);
+		server->look_ms = schedule_run(server->fetcher);
 		tell_progress(server);
 		drop_clients(server);
 		sync_datasets(server);

@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 enum {
-	/* Sockets that are read before requests are sent again that others' replies have let begin. */
+	/* Sockets that are read before requests are sent again that others' replies have let begin.
+	 */
 	READS_AT_ONCE = 8,
 };
 
@@ -125,12 +126,12 @@ static void take_events(struct loop *loop)
 
 		if (!(what & EPOLLOUT) && reads++ >= READS_AT_ONCE)
 			continue;
-		curl_multi_socket_action(loop->multi, socket_of(&events[i]),
-					 (what & EPOLLIN ? CURL_CSELECT_IN : 0) |
-						 (what & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
-						 (what & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR
-									      : 0),
-					 &running);
+		curl_multi_socket_action(
+			loop->multi, socket_of(&events[i]),
+			(what & EPOLLIN ? CURL_CSELECT_IN : 0) |
+				(what & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
+				(what & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0),
+			&running);
 	}
 	loop->queues += reads > READS_AT_ONCE;
 }

@@ -10,7 +10,7 @@ enum {
 	CONNECT_TIMEOUT_MS = 10000,
 	FAMILY_FIRST_MS = 200, /* before an address of the other family is tried, too */
 	FAMILY_MIN_MS = 10,    /* RFC 8305, section 5 */
-	STALL_TIMEOUT_S = 30, /* without a byte */
+	STALL_TIMEOUT_S = 30,  /* without a byte */
 	REDIRECTS_MAX = 5,
 	RECEIVE_BUFFER = 1 << 18,
 	URL_MAX = 2 * STORE_SETTING_MAX + 3 * STORE_ADDRESS_MAX,

@@ -57,8 +57,8 @@ struct store_options {
 struct store_counters {
 	uint64_t requests; /* retries and hedges included */
 	uint64_t retries;
-	uint64_t hedges;   /* requests for ranges that another one was late with */
-	uint64_t bytes;    /* of bodies received */
+	uint64_t hedges; /* requests for ranges that another one was late with */
+	uint64_t bytes;  /* of bodies received */
 	/*
 	 * from a request to the first byte of its reply, smoothed, without replies that have waited
 	 * until others were read; 0: unknown

@@ -17,10 +17,10 @@ struct attempt {
 	CURL *easy;
 	struct curl_slist *headers;
 	struct reply reply;
-	uint64_t at;  /* where in the transfer's range its next byte is */
-	bool checked; /* the reply is the range that was asked for */
+	uint64_t at;     /* where in the transfer's range its next byte is */
+	bool checked;    /* the reply is the range that was asked for */
 	uint64_t queues; /* loop.queues when it began */
-	int fault;    /* why the transfer cannot succeed, and its message */
+	int fault;       /* why the transfer cannot succeed, and its message */
 	struct packimg_error fault_error;
 	char curl_error[CURL_ERROR_SIZE];
 };
