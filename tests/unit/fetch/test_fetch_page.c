@@ -170,6 +170,48 @@ TEST(pages_that_lie_about_a_full_cache)
 	resist("64K", true);
 }
 
+TEST(requests_follow_what_is_announced)
+{
+	static const uint64_t announced[] = {36, 3, 12, 27, 0, 18};
+	enum { COUNT = sizeof(announced) / sizeof(*announced) };
+	struct fetcher fetcher;
+
+	open_feed(&fetcher, "1G");
+	struct fetch_feed *feed = fetcher.feeds;
+	for (unsigned i = 0; i < SAMPLES; i++)
+		if (fetcher.datasets->states[i] == SAMPLE_PRESENT) /* by another test */
+			dataset_evict(fetcher.datasets, i);
+	for (unsigned i = 0; i < COUNT; i++)
+		atomic_store(&feed->page->ahead[i], announced[i] + 1);
+	atomic_store(&feed->page->batch_units, 1);
+	atomic_store(&feed->page->planned, COUNT);
+	atomic_store(&feed->page->opened, 1);
+	atomic_store(&feed->changed, true);
+	/* the first batches at once, others when the worker has announced what it can */
+	int look_ms = schedule_run(&fetcher);
+	assert_true(store_double->queued >= FEED_BATCHES);
+	while (store_double->queued == FEED_BATCHES) {
+		assert_true(look_ms < 10);
+		look_ms = schedule_run(&fetcher);
+	}
+	assert_int_equal(store_double->queued, COUNT);
+	assert_true(look_ms >= 10);
+	for (unsigned i = 0; i < COUNT; i++) {
+		const struct store_request *request = &store_double->queue[i];
+		struct sample_part parts[SAMPLE_PARTS_MAX];
+
+		assert_int_equal(dataset_parts(fetcher.datasets, announced[i], 0, parts), 1);
+		assert_int_equal(request->urgent, i < FEED_BATCHES);
+		assert_int_equal(request->size, parts[0].range.size);
+		if (i <= FEED_BATCHES) /* then its neighbours, by offset */
+			assert_int_equal(request->offset, parts[0].range.offset);
+	}
+	drain(&fetcher);
+	feed_free(fetcher.feeds);
+	schedule_close(&fetcher);
+	dataset_close(fetcher.datasets);
+}
+
 static int setup(void **state)
 {
 	(void)state;

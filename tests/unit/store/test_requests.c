@@ -1,0 +1,249 @@
+/* Which requests begin, and whose replies are read first, against a server that answers all at
+ * once. */
+#include "tests/test.h"
+#include "tools/store/store.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+/* A reply has room in the buffers of its socket, and libcurl reads it at once. */
+enum { REQUESTS = 48, BYTES = 1 << 17, HEADERS_MAX = 4096 };
+
+/* Answers requests with zeros, from when it has `expected` of them. */
+struct server {
+	int listen_fd;
+	unsigned expected;
+	_Atomic unsigned answered; /* requests, whose replies are in the sockets */
+	pthread_t thread;
+};
+
+struct connection {
+	int fd;
+	char headers[HEADERS_MAX];
+	size_t received;
+};
+
+/* Returns true if the request is complete. */
+static bool receive(struct connection *connection)
+{
+	ssize_t size = recv(connection->fd, connection->headers + connection->received,
+			    HEADERS_MAX - 1 - connection->received, MSG_DONTWAIT);
+
+	if (size > 0)
+		connection->received += (size_t)size;
+	connection->headers[connection->received] = '\0';
+	return strstr(connection->headers, "\r\n\r\n");
+}
+
+static void answer(struct connection *connection)
+{
+	static const uint8_t zeros[BYTES];
+	const char *range = strstr(connection->headers, "bytes=");
+	unsigned long long first = 0, last = 0;
+	char headers[256];
+
+	assert_non_null(range);
+	assert_int_equal(sscanf(range, "bytes=%llu-%llu", &first, &last), 2);
+	assert_int_equal(last - first + 1, BYTES);
+	int size = snprintf(headers, sizeof(headers),
+			    "HTTP/1.1 206 Partial Content\r\nContent-Length: %u\r\n"
+			    "Content-Range: bytes %llu-%llu/%u\r\nETag: \"1\"\r\n\r\n",
+			    BYTES, first, last, REQUESTS * BYTES);
+	assert_int_equal(send(connection->fd, headers, (size_t)size, MSG_NOSIGNAL), size);
+	assert_int_equal(send(connection->fd, zeros, BYTES, MSG_NOSIGNAL), BYTES);
+	connection->received = 0;
+}
+
+/* Until the test has shut the listening socket down. */
+static void *serve(void *context)
+{
+	struct server *server = context;
+	struct connection *connections = calloc(REQUESTS, sizeof(*connections));
+	struct pollfd fds[REQUESTS + 1];
+	bool complete[REQUESTS] = {false};
+	unsigned count = 0, requests = 0;
+
+	for (;;) {
+		for (unsigned i = 0; i < count; i++)
+			fds[i] = (struct pollfd){.fd = connections[i].fd, .events = POLLIN};
+		fds[count] = (struct pollfd){.fd = server->listen_fd, .events = POLLIN};
+		poll(fds, count + 1, -1);
+		for (unsigned i = 0; i < count; i++)
+			if (fds[i].revents && !complete[i] && receive(&connections[i])) {
+				complete[i] = true;
+				requests++;
+			}
+		if (fds[count].revents) {
+			int fd = accept(server->listen_fd, NULL, NULL);
+
+			if (fd < 0)
+				break;
+			connections[count++] = (struct connection){.fd = fd};
+		}
+		for (unsigned i = 0; i < count && requests >= server->expected; i++)
+			if (complete[i]) {
+				answer(&connections[i]);
+				complete[i] = false;
+				server->answered++;
+			}
+	}
+	while (count--)
+		close(connections[count].fd);
+	free(connections);
+	return NULL;
+}
+
+/* Returns the address of its file. */
+static const char *server_start(struct server *server, unsigned expected)
+{
+	static char address[64];
+	struct sockaddr_in name = {.sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(name);
+
+	*server = (struct server){.expected = expected};
+	server->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(server->listen_fd, (struct sockaddr *)&name, sizeof(name)), 0);
+	assert_int_equal(listen(server->listen_fd, REQUESTS), 0);
+	assert_int_equal(getsockname(server->listen_fd, (struct sockaddr *)&name, &size), 0);
+	assert_int_equal(pthread_create(&server->thread, NULL, serve, server), 0);
+	snprintf(address, sizeof(address), "http://127.0.0.1:%u/a.pimg", ntohs(name.sin_port));
+	return address;
+}
+
+static void server_stop(struct server *server)
+{
+	shutdown(server->listen_fd, SHUT_RDWR);
+	pthread_join(server->thread, NULL);
+	close(server->listen_fd);
+}
+
+/* What has come of all requests, and in which order they have ended. */
+struct progress {
+	uint64_t received, received_at_first;
+	unsigned ended;
+	unsigned order[REQUESTS];
+};
+
+struct asked {
+	struct progress *progress;
+	unsigned number;
+};
+
+static int take(void *context, const void *bytes, size_t size)
+{
+	const struct asked *asked = context;
+
+	(void)bytes;
+	asked->progress->received += size;
+	return 0;
+}
+
+static void done(void *context, const struct store_result *result)
+{
+	const struct asked *asked = context;
+	struct progress *progress = asked->progress;
+
+	assert_int_equal(result->status, 0);
+	if (!progress->ended)
+		progress->received_at_first = progress->received;
+	progress->order[progress->ended++] = asked->number;
+}
+
+static void submit(struct store *store, struct store_object *object, struct asked *asked,
+		   bool urgent)
+{
+	const struct store_request request = {
+		.object = object,
+		.offset = (uint64_t)asked->number * BYTES,
+		.size = BYTES,
+		.urgent = urgent,
+		.take = take,
+		.done = done,
+		.context = asked,
+	};
+
+	assert_int_equal(store_submit(store, &request), 0);
+}
+
+static struct store *open_store(void)
+{
+	const struct store_options options = {.connections = REQUESTS};
+	struct packimg_error error;
+	struct store *store;
+
+	setenv("no_proxy", "127.0.0.1", 1);
+	if (store_open(&options, &store, &error))
+		fail_msg("%s", error.text);
+	return store;
+}
+
+TEST(old_and_urgent_replies_are_read_first)
+{
+	enum { READ_AT_ONCE = 8, URGENT = REQUESTS - 1 };
+	struct server server;
+	struct store_object object;
+	struct packimg_error error;
+	struct progress progress = {0};
+	struct asked asked[REQUESTS];
+	struct store *store = open_store();
+
+	assert_int_equal(store_object_init(&object, server_start(&server, REQUESTS), &error), 0);
+	for (unsigned i = 0; i < REQUESTS; i++) {
+		asked[i] = (struct asked){&progress, i};
+		submit(store, &object, &asked[i], i == URGENT);
+	}
+	/* no reply is read before all are there */
+	while (server.answered == 0)
+		store_poll(store, NULL, 0, 0);
+	while (server.answered < REQUESTS)
+		sched_yield();
+	while (store_run(store, -1))
+		;
+	assert_int_equal(progress.ended, REQUESTS);
+	/* were all sockets read in turn, all replies would end at about the same time */
+	assert_in_range(progress.received_at_first, BYTES, 2 * READ_AT_ONCE * BYTES);
+	for (unsigned i = 0; i < REQUESTS; i++)
+		if (progress.order[i] == URGENT)
+			assert_in_range(i, 0, READ_AT_ONCE);
+		else
+			assert_in_range(progress.order[i], i < READ_AT_ONCE ? 0 : i - READ_AT_ONCE,
+					i + READ_AT_ONCE);
+	store_close(store);
+	store_object_deinit(&object);
+	server_stop(&server);
+}
+
+TEST(requests_begin_while_the_limits_allow)
+{
+	enum { AT_ONCE = 4 };
+	struct server server;
+	struct store_object object;
+	struct packimg_error error;
+	struct progress progress = {0};
+	struct asked asked[REQUESTS];
+	struct store *store = open_store();
+
+	assert_int_equal(store_object_init(&object, server_start(&server, AT_ONCE), &error), 0);
+	store_set_limits(store, REQUESTS, (AT_ONCE - 1) * BYTES + 1);
+	for (unsigned i = 0; i < 2 * AT_ONCE; i++) {
+		asked[i] = (struct asked){&progress, i};
+		submit(store, &object, &asked[i], false);
+	}
+	while (!progress.ended) {
+		store_poll(store, NULL, 0, 100);
+		assert_true(store_counters(store).requests <= AT_ONCE + progress.ended);
+	}
+	assert_true(store_counters(store).requests >= AT_ONCE);
+	store_set_limits(store, 1, UINT64_MAX);
+	while (store_run(store, -1))
+		assert_true(store_counters(store).requests <= AT_ONCE + progress.ended);
+	assert_int_equal(progress.ended, 2 * AT_ONCE);
+	store_close(store);
+	store_object_deinit(&object);
+	server_stop(&server);
+}
