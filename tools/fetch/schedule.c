@@ -22,6 +22,7 @@ enum {
 	TRIES_MAX = 2,       /* of a sample whose checksum is wrong */
 	CLEARANCES_MAX = 16, /* of a full disk, in a row, without a request that succeeds */
 	OVERHEAD_MS = 1000,
+	LATENCY_FACTOR = 3, /* of the shortest latency: what stores take otherwise */
 };
 
 /* A request has at most this many bytes. */
@@ -32,8 +33,6 @@ enum {
 #define SPAN_GAP ((uint64_t)4096)
 /* Bytes between the images of a sample. */
 #define PART_GAP ((uint64_t)1 << 16)
-/* Bytes requested at once, at least. */
-#define REQUESTED_MIN ((double)(32 << 20))
 /* Bytes under way, at least: a first guess at rate times latency. */
 #define UNDER_WAY_MIN ((uint64_t)16 << 20)
 /*
@@ -554,14 +553,16 @@ static void submit_batch(struct batch *batch)
 
 /*
  * Lets as many bytes be requested at once as the store delivers while a request waits for its first
- * byte, and half as many more, so that the rate grows as long as the link lets it.
+ * byte, and half as many more, so that the rate grows as long as the link lets it. A latency that
+ * is far above the shortest one is that of requests which wait for each other.
  */
 static void set_limits(struct fetcher *fetcher)
 {
-	double waiting = fetcher->peak * store_counters(fetcher->store).latency_ms / 1000;
+	const struct store_counters counters = store_counters(fetcher->store);
+	double waiting_ms = fmin(counters.latency_ms, LATENCY_FACTOR * counters.least_ms);
 
 	store_set_limits(fetcher->store, fetcher->connections,
-			 (uint64_t)fmax(1.5 * waiting, REQUESTED_MIN));
+			 (uint64_t)(1.5 * fetcher->peak * waiting_ms / 1000));
 }
 
 /* The rate of the last quarter of a second, and how many connections keep the link busy. */
@@ -594,7 +595,8 @@ static void measure(struct fetcher *fetcher)
  */
 static uint64_t under_way_target(const struct fetcher *fetcher)
 {
-	double target = 3 * fetcher->peak * store_counters(fetcher->store).least_ms / 1000;
+	double target =
+		LATENCY_FACTOR * fetcher->peak * store_counters(fetcher->store).least_ms / 1000;
 
 	return target > (double)UNDER_WAY_MIN ? (uint64_t)target : UNDER_WAY_MIN;
 }

@@ -351,7 +351,8 @@ static int transfer_start(struct transfer *transfer, unsigned number, struct pac
 static bool may_start(const struct store *store)
 {
 	return store->running_count < store->options.connections &&
-	       store->running_bytes < store->bytes_max;
+	       (store->running_count < STORE_CONNECTIONS_FEW ||
+		store->running_bytes < store->bytes_max);
 }
 
 /* Starts waiting transfers whose time has come, while the limits allow it. */

@@ -34,11 +34,12 @@
 
 enum {
 	STORE_CONNECTIONS_MAX = 256,
-	STORE_FAILURES_MAX = 10, /* in a row, of one request */
-	STORE_RETRIES_MAX = 100, /* of one request */
-	STORE_POLL_MAX = 1024,   /* descriptors of store_poll() */
-	STORE_PATHS_MAX = 8,     /* of store_paths() */
-	STORE_VERSION_MAX = 256, /* bytes of an ETag or a date, terminator included */
+	STORE_CONNECTIONS_FEW = 8, /* requests that bytes do not limit, store_set_limits() */
+	STORE_FAILURES_MAX = 10,   /* in a row, of one request */
+	STORE_RETRIES_MAX = 100,   /* of one request */
+	STORE_POLL_MAX = 1024,     /* descriptors of store_poll() */
+	STORE_PATHS_MAX = 8,       /* of store_paths() */
+	STORE_VERSION_MAX = 256,   /* bytes of an ETag or a date, terminator included */
 };
 
 #define STORE_SIZE_UNKNOWN UINT64_MAX
@@ -123,8 +124,9 @@ struct store_counters store_counters(const struct store *store);
  */
 unsigned store_paths(const struct store *store, const char *paths[STORE_PATHS_MAX]);
 /*
- * Lets requests begin from now on while fewer than `connections`, 1 .. STORE_CONNECTIONS_MAX, and
- * requests for fewer than `bytes` are under way. In the beginning bytes have no limit.
+ * Lets requests begin from now on while fewer than `connections`, 1 .. STORE_CONNECTIONS_MAX, are
+ * under way, and either fewer than STORE_CONNECTIONS_FEW or requests for fewer than `bytes`. In the
+ * beginning bytes have no limit.
  */
 void store_set_limits(struct store *store, unsigned connections, uint64_t bytes);
 

@@ -220,7 +220,7 @@ TEST(old_and_urgent_replies_are_read_first)
 
 TEST(requests_begin_while_the_limits_allow)
 {
-	enum { AT_ONCE = 4 };
+	enum { AT_ONCE = STORE_CONNECTIONS_FEW + 4 };
 	struct server server;
 	struct store_object object;
 	struct packimg_error error;
