@@ -643,6 +643,16 @@ static bool has_room(const struct remote_dataset *dataset)
 	return !passes_through(dataset) || used_bytes(dataset) < dataset->room;
 }
 
+/*
+ * Whether the feed's next units, which are requested in order and with neighbours, have the sample:
+ * requests for single samples that a worker is ahead with would only make them slower.
+ */
+static bool will_follow(const struct fetch_feed *feed, uint64_t sample)
+{
+	return is_kept(feed->dataset) && (feed->marks[sample] & FEED_ANNOUNCED) &&
+	       !feed_is_next(feed, sample);
+}
+
 static void grant_wishes(struct fetcher *fetcher, struct fetch_feed *feed)
 {
 	struct remote_dataset *dataset = feed->dataset;
@@ -659,7 +669,7 @@ static void grant_wishes(struct fetcher *fetcher, struct fetch_feed *feed)
 				continue;
 			dataset_evict(dataset, sample);
 		}
-		if (dataset->states[sample] == SAMPLE_ABSENT &&
+		if (dataset->states[sample] == SAMPLE_ABSENT && !will_follow(feed, sample) &&
 		    (has_room(dataset) || !feed_is_next(feed, sample) ||
 		     feed_is_needed(feed, sample)))
 			request_sample(&batch, sample, 0);
