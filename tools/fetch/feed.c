@@ -19,9 +19,7 @@ enum {
 	PAGE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
 	BATCH_UNITS_MAX = FILLING_AHEAD / FEED_BATCHES,
 	REPLACEMENT_MS = 20, /* between two, in the long run */
-	/* a worker that has announced nothing for so long, or has begun so long ago, has announced
-	 */
-	ANNOUNCED_MS = 20,
+	ANNOUNCED_MS = 20,   /* after that without an announcement there are no more for now */
 	ANNOUNCED_MAX_MS = 200,
 	LOOK_MS = 1, /* between two looks at a page */
 	/* if all samples are there: only wrong bytes could be wished for */

@@ -37,8 +37,8 @@ struct fetch_feed {
 	uint32_t opened; /* page->opened when it was looked at last */
 	/* units below them are over; have been requested; have been read from the page */
 	uint64_t done, cursor, seen;
-	bool announced;             /* what the worker that has begun plans ahead, by and large */
-	int64_t opened_ms, seen_ms; /* when it had begun; when it had announced more */
+	bool announced;             /* feed_is_announcing() has ended */
+	int64_t opened_ms, seen_ms; /* when the worker began; when it announced last, until then */
 	/* samples of the units from `done` to `seen`, by unit % FILLING_AHEAD; + 1, 0: none */
 	uint64_t window[FILLING_AHEAD];
 	uint8_t *marks;  /* [samples], enum feed_mark */
@@ -62,8 +62,8 @@ void feed_free(struct fetch_feed *feed);
 /* Copies what the page has announced since the last look. Returns the end of these units. */
 uint64_t feed_see(struct fetch_feed *feed);
 /*
- * Copies it, too. Whether a worker that has begun is still announcing: which samples are neighbours
- * is known afterwards.
+ * Calls feed_see(). Returns true while a worker that has just begun announces its first thousands
+ * of units: which samples are neighbours is known afterwards.
  */
 bool feed_is_announcing(struct fetch_feed *feed);
 /* Returns the sample of the next unit + 1, 0 if it has none; -ENODATA if none is known yet. */

@@ -22,7 +22,7 @@ enum {
 	TRIES_MAX = 2,       /* of a sample whose checksum is wrong */
 	CLEARANCES_MAX = 16, /* of a full disk, in a row, without a request that succeeds */
 	OVERHEAD_MS = 1000,
-	LATENCY_FACTOR = 3, /* of the shortest latency: what stores take otherwise */
+	LATENCY_FACTOR = 3, /* times the shortest latency is what a store takes at most, mostly */
 };
 
 /* A request has at most this many bytes. */
@@ -64,7 +64,7 @@ struct need {
 struct piece {
 	struct sample_part part;
 	struct need *need;
-	size_t order; /* in which pieces are wanted */
+	size_t order; /* when it is wanted: the lowest first */
 };
 
 /* A request: a range of a file, with the parts in it. */
@@ -75,7 +75,7 @@ struct span {
 	uint64_t begin, at, end;
 	unsigned clearances; /* fetcher->clearances when it began */
 	uint8_t *buffer;     /* [end - begin], what has come; NULL: it is written as it comes */
-	size_t order;        /* of its first piece */
+	size_t order;        /* the lowest of its pieces */
 	unsigned count;
 	struct need *needs[]; /* [count]; one may be there several times */
 };
@@ -438,7 +438,7 @@ static int compare_pieces(const void *left, const void *right)
 	return a->range.offset < b->range.offset ? -1 : a->range.offset > b->range.offset;
 }
 
-/* Memory is out: a wish for the sample will come again. */
+/* Gives a part up if memory is out: a wish for its sample will come again. */
 static void drop_part(struct need *need)
 {
 	need->lost = true;
@@ -644,8 +644,8 @@ static bool has_room(const struct remote_dataset *dataset)
 }
 
 /*
- * Whether the feed's next units, which are requested in order and with neighbours, have the sample:
- * requests for single samples that a worker is ahead with would only make them slower.
+ * Whether the sample is going to be requested when its unit's turn comes, in order and with its
+ * neighbours. A wish for it says only that the worker is ahead; granting it makes requests smaller.
  */
 static bool will_follow(const struct fetch_feed *feed, uint64_t sample)
 {

@@ -10,16 +10,15 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum {
-	/* Sockets that are read before requests are sent again that others' replies have let begin.
-	 */
-	READS_AT_ONCE = 8,
-};
+enum { READS_AT_ONCE = 8 }; /* sockets, before the requests that follow are sent */
 
 /* Set in the rank of requests that are not urgent. */
 #define RANK_LATER ((uint64_t)1 << 63)
 
-/* A socket with the rank of its request, so that events sort by it: the lowest is read first. */
+/*
+ * The rank of a request and its socket, in one word by which events are sorted: urgent requests
+ * first, then the oldest.
+ */
 static uint64_t rank_socket(CURL *easy, curl_socket_t fd)
 {
 	const struct attempt *attempt = NULL;
@@ -108,9 +107,9 @@ static int compare_ranks(const void *left, const void *right)
 }
 
 /*
- * Lets libcurl send what can be sent, and read the sockets of the oldest requests. With hundreds of
- * replies that come at once, reading all in turn would end all of them at the same time: nothing
- * would be complete until then, and the next requests would wait for each other again.
+ * Lets libcurl send what can be sent, and read the sockets that rank first. If hundreds of replies
+ * arrive at once and all are read in turn, all end at the same time: no batch is complete before,
+ * and then as many requests are sent at once, whose replies arrive together again.
  */
 static void take_events(struct loop *loop)
 {

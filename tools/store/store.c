@@ -27,6 +27,9 @@ int store_open(const struct store_options *options, struct store **ret_store,
 		return packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	store->options = *options;
+	TAILQ_INIT(&store->urgent);
+	TAILQ_INIT(&store->later);
+	TAILQ_INIT(&store->running);
 	if (!store->options.connections)
 		store->options.connections = CONNECTIONS_DEFAULT;
 	store->bytes_max = UINT64_MAX;
@@ -86,13 +89,13 @@ static void transfer_free(struct transfer *transfer)
 	free(transfer);
 }
 
-static void free_list(struct transfer *transfer)
+static void free_list(struct transfers *list)
 {
-	while (transfer) {
-		struct transfer *next = transfer->next;
+	struct transfer *transfer;
 
+	while ((transfer = TAILQ_FIRST(list))) {
+		TAILQ_REMOVE(list, transfer, link);
 		transfer_free(transfer);
-		transfer = next;
 	}
 }
 
@@ -100,8 +103,9 @@ void store_close(struct store *store)
 {
 	if (!store)
 		return;
-	free_list(store->running);
-	free_list(store->waiting);
+	free_list(&store->running);
+	free_list(&store->urgent);
+	free_list(&store->later);
 	curl_multi_cleanup(store->multi);
 	if (store->multi)
 		loop_deinit(&store->loop);
@@ -151,30 +155,24 @@ void store_object_deinit(struct store_object *object)
 	store_address_deinit(&object->address);
 }
 
-static void append(struct transfer **list, struct transfer *transfer)
+static struct transfers *waiting_list(struct store *store, const struct transfer *transfer)
 {
-	while (*list)
-		list = &(*list)->next;
-	transfer->next = NULL;
-	*list = transfer;
+	return transfer->request.urgent ? &store->urgent : &store->later;
 }
 
-static void take_out(struct transfer **list, struct transfer *transfer)
+/* The waiting transfer after this one; after NULL the first one, NULL after the last one. */
+static struct transfer *next_waiting(const struct store *store, const struct transfer *transfer)
 {
-	while (*list != transfer)
-		list = &(*list)->next;
-	*list = transfer->next;
+	struct transfer *next = transfer ? TAILQ_NEXT(transfer, link) : TAILQ_FIRST(&store->urgent);
+
+	if (!next && (!transfer || transfer->request.urgent))
+		next = TAILQ_FIRST(&store->later);
+	return next;
 }
 
-/* Urgent requests wait before the others, and both in the order in which they came. */
-static void enqueue(struct store *store, struct transfer *transfer)
+static bool is_idle(const struct store *store)
 {
-	struct transfer **link = &store->waiting;
-
-	while (*link && ((*link)->request.urgent || !transfer->request.urgent))
-		link = &(*link)->next;
-	transfer->next = *link;
-	*link = transfer;
+	return TAILQ_EMPTY(&store->running) && !next_waiting(store, NULL);
 }
 
 int store_submit(struct store *store, const struct store_request *request)
@@ -186,7 +184,7 @@ int store_submit(struct store *store, const struct store_request *request)
 	transfer->store = store;
 	transfer->request = *request;
 	transfer->number = store->submitted++;
-	enqueue(store, transfer);
+	TAILQ_INSERT_TAIL(waiting_list(store, transfer), transfer, link);
 	return 0;
 }
 
@@ -359,16 +357,16 @@ static bool may_start(const struct store *store)
 static void start_waiting(struct store *store)
 {
 	const int64_t now_ms = clock_ms();
-	struct transfer *transfer = store->waiting, *next;
+	struct transfer *transfer = next_waiting(store, NULL), *next;
 	unsigned starts = 0;
 
 	for (; transfer && may_start(store) && starts < STARTS_AT_ONCE; transfer = next) {
 		struct packimg_error error = {{0}};
 
-		next = transfer->next;
+		next = next_waiting(store, transfer);
 		if (transfer->start_ms > now_ms)
 			continue;
-		take_out(&store->waiting, transfer);
+		TAILQ_REMOVE(waiting_list(store, transfer), transfer, link);
 		starts++;
 		int r = transfer_start(transfer, 0, &error);
 		if (r) {
@@ -377,7 +375,7 @@ static void start_waiting(struct store *store)
 		}
 		transfer->start_ms = now_ms;
 		transfer->hedged = false;
-		append(&store->running, transfer);
+		TAILQ_INSERT_TAIL(&store->running, transfer, link);
 		store->running_bytes += transfer->request.size;
 	}
 }
@@ -400,7 +398,9 @@ static void hedge_late(struct store *store)
 	if (!store->options.hedge || now_ms - store->hedged_ms < HEDGE_MS)
 		return;
 	store->hedged_ms = now_ms;
-	for (struct transfer *transfer = store->running; transfer; transfer = transfer->next) {
+	struct transfer *transfer = TAILQ_FIRST(&store->running);
+
+	for (; transfer; transfer = TAILQ_NEXT(transfer, link)) {
 		if (!is_late(transfer, now_ms))
 			continue;
 		if (store->running_count >= STORE_CONNECTIONS_MAX ||
@@ -592,7 +592,11 @@ static void measure_least(struct store *store, double ms)
 static void measure_connection(const struct attempt *attempt)
 {
 	curl_off_t named_us = 0, connected_us = 0;
+	long connections = 0;
 
+	curl_easy_getinfo(attempt->easy, CURLINFO_NUM_CONNECTS, &connections);
+	if (connections == 0) /* an earlier one served again */
+		return;
 	curl_easy_getinfo(attempt->easy, CURLINFO_NAMELOOKUP_TIME_T, &named_us);
 	curl_easy_getinfo(attempt->easy, CURLINFO_CONNECT_TIME_T, &connected_us);
 	if (connected_us > named_us)
@@ -657,7 +661,7 @@ static void attempt_ended(struct attempt *attempt, CURLcode code)
 		attempt_free(attempt);
 		return;
 	}
-	take_out(&store->running, transfer);
+	TAILQ_REMOVE(&store->running, transfer, link);
 	store->running_bytes -= transfer->request.size;
 	if (outcome == OUTCOME_RETRY && has_failed(transfer)) {
 		struct packimg_error cause = error;
@@ -678,7 +682,7 @@ static void attempt_ended(struct attempt *attempt, CURLcode code)
 	transfer->retries++;
 	store->counters.retries++;
 	transfer_stop(transfer);
-	enqueue(store, transfer);
+	TAILQ_INSERT_TAIL(waiting_list(store, transfer), transfer, link);
 }
 
 /* Ends the attempts that libcurl has finished. */
@@ -702,11 +706,15 @@ static void stop_all(struct store *store)
 	const struct packimg_error error = {"interrupted"};
 
 	store->running_bytes = 0;
-	while (store->running || store->waiting) {
-		struct transfer **list = store->running ? &store->running : &store->waiting;
-		struct transfer *transfer = *list;
+	while (!is_idle(store)) {
+		struct transfer *transfer = TAILQ_FIRST(&store->running);
 
-		*list = transfer->next;
+		if (transfer) {
+			TAILQ_REMOVE(&store->running, transfer, link);
+		} else {
+			transfer = next_waiting(store, NULL);
+			TAILQ_REMOVE(waiting_list(store, transfer), transfer, link);
+		}
 		transfer_finish(transfer, NULL, -EINTR, &error);
 	}
 }
@@ -720,7 +728,9 @@ static int count_transfers(const struct store *store)
 /* Milliseconds until the next waiting transfer may start, at most most_ms. */
 static int wait_ms(const struct store *store, int most_ms)
 {
-	for (const struct transfer *at = store->waiting; at && may_start(store); at = at->next) {
+	const struct transfer *at = next_waiting(store, NULL);
+
+	for (; at && may_start(store); at = next_waiting(store, at)) {
 		int left_ms = clock_left_ms(at->start_ms);
 
 		most_ms = left_ms < most_ms ? left_ms : most_ms;
@@ -751,7 +761,7 @@ int store_run(struct store *store, int timeout_ms)
 	const int64_t deadline_ms = clock_ms() + timeout_ms;
 	const uint64_t ended = store->ended;
 
-	while (store->ended == ended && (store->running || store->waiting)) {
+	while (store->ended == ended && !is_idle(store)) {
 		int left_ms = timeout_ms < 0 ? POLL_MS : clock_left_ms(deadline_ms);
 
 		store_poll(store, NULL, 0, left_ms < POLL_MS ? left_ms : POLL_MS);

@@ -8,6 +8,7 @@
 #include "tools/store/store.h"
 
 #include <curl/curl.h>
+#include <sys/queue.h>
 
 enum { TRANSFER_ATTEMPTS = 2 }; /* at once */
 
@@ -27,7 +28,7 @@ struct attempt {
 
 struct transfer {
 	struct store *store;
-	struct transfer *next; /* in store->waiting or store->running */
+	TAILQ_ENTRY(transfer) link; /* in store->urgent, store->later or store->running */
 	struct store_request request;
 	uint64_t number; /* of submitted ones */
 	/*
@@ -44,15 +45,17 @@ struct transfer {
 	int64_t start_ms;    /* when the next attempt begins; or when the first of them has */
 };
 
+TAILQ_HEAD(transfers, transfer);
+
 struct store {
 	struct store_options options;
 	struct store_settings settings;
 	struct store_credentials credentials;
 	bool has_credentials; /* they have been looked for */
 	CURLM *multi;
-	struct loop loop;         /* of multi */
-	struct transfer *waiting; /* for a connection, or for start_ms; oldest first */
-	struct transfer *running;
+	struct loop loop;               /* of multi */
+	struct transfers urgent, later; /* wait for a connection, or for start_ms; oldest first */
+	struct transfers running;
 	unsigned running_count; /* attempts */
 	uint64_t running_bytes; /* of the running transfers, whole */
 	uint64_t bytes_max;     /* of running_bytes, or the next one waits */
