@@ -119,6 +119,17 @@ static void protect(void)
 	prctl(PR_SET_DUMPABLE, 0);
 }
 
+/* A descriptor for each connection, client and file: the usual limit of 1,024 may be too low. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /* How long a store that has answered before may stay away. */
 static int read_patience(unsigned *ret_ms, struct packimg_error *error)
 {
@@ -212,6 +223,7 @@ int main(int argc, char **argv)
 	if (options.ready_fd && go_to_background())
 		return EX_OSERR;
 	protect();
+	raise_descriptor_limit();
 	signal(SIGPIPE, SIG_IGN);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-	CONNECTION_BYTES = 5 << 16, /* of memory: libcurl's buffer, and what TLS needs */
+	CONNECTION_BYTES = 3 << 16, /* of memory: libcurl's buffer, and what TLS needs */
 	PROGRAM_BYTES = 16 << 20,   /* of memory, without requests */
 	MEASURE_MS = 250,
 	LOOK_MS = 50, /* between two looks at the pages, at most */

@@ -12,7 +12,7 @@ enum {
 	FAMILY_MIN_MS = 10,    /* RFC 8305, section 5 */
 	STALL_TIMEOUT_S = 30,  /* without a byte */
 	REDIRECTS_MAX = 5,
-	RECEIVE_BUFFER = 1 << 18,
+	RECEIVE_BUFFER = 1 << 17,
 	URL_MAX = 2 * STORE_SETTING_MAX + 3 * STORE_ADDRESS_MAX,
 };
 

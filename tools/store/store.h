@@ -33,7 +33,7 @@
 #include <stdint.h>
 
 enum {
-	STORE_CONNECTIONS_MAX = 256,
+	STORE_CONNECTIONS_MAX = 512,
 	STORE_CONNECTIONS_FEW = 8, /* requests that bytes do not limit, store_set_limits() */
 	STORE_FAILURES_MAX = 10,   /* in a row, of one request */
 	STORE_RETRIES_MAX = 100,   /* of one request */
