@@ -10,7 +10,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { READS_AT_ONCE = 8 }; /* sockets, before the requests that follow are sent */
+enum {
+	READS_AT_ONCE = 2, /* sockets that are read in turn: their buffers stay in the caches */
+	ROUNDS = 8,        /* of such turns, before the requests that follow are sent */
+};
 
 /* Set in the rank of requests that are not urgent. */
 #define RANK_LATER ((uint64_t)1 << 63)
@@ -106,6 +109,28 @@ static int compare_ranks(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
+static void act(const struct loop *loop, int fd, int what)
+{
+	int running;
+
+	curl_multi_socket_action(loop->multi, fd, what, &running);
+}
+
+/* Reads the sockets in turn while they have something. TLS gives 16 KiB each time. */
+static void read_sockets(const struct loop *loop, struct pollfd *fds, unsigned count)
+{
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		for (unsigned i = 0; i < count; i++)
+			if (fds[i].revents)
+				act(loop, fds[i].fd,
+				    CURL_CSELECT_IN |
+					    (fds[i].revents & (POLLERR | POLLHUP) ? CURL_CSELECT_ERR
+										  : 0));
+		if (poll(fds, count, 0) <= 0)
+			return;
+	}
+}
+
 /*
  * Lets libcurl send what can be sent, and read the sockets that rank first. If hundreds of replies
  * arrive at once and all are read in turn, all end at the same time: no batch is complete before,
@@ -114,25 +139,26 @@ static int compare_ranks(const void *left, const void *right)
 static void take_events(struct loop *loop)
 {
 	struct epoll_event events[STORE_CONNECTIONS_MAX];
+	struct pollfd fds[READS_AT_ONCE];
 	int count = epoll_wait(loop->epoll_fd, events, STORE_CONNECTIONS_MAX, 0);
-	int running;
-	unsigned reads = 0;
+	unsigned readable = 0;
 
 	if (count > READS_AT_ONCE)
 		qsort(events, (size_t)count, sizeof(*events), compare_ranks);
 	for (int i = 0; i < count; i++) {
-		uint32_t what = events[i].events;
+		const uint32_t what = events[i].events;
+		const int fd = socket_of(&events[i]);
 
-		if (!(what & EPOLLOUT) && reads++ >= READS_AT_ONCE)
-			continue;
-		curl_multi_socket_action(
-			loop->multi, socket_of(&events[i]),
-			(what & EPOLLIN ? CURL_CSELECT_IN : 0) |
-				(what & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
-				(what & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0),
-			&running);
+		if (what & EPOLLOUT)
+			act(loop, fd,
+			    CURL_CSELECT_OUT | (what & EPOLLIN ? CURL_CSELECT_IN : 0) |
+				    (what & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0));
+		else if (readable++ < READS_AT_ONCE)
+			fds[readable - 1] = (struct pollfd){
+				fd, POLLIN, (short)(what & (EPOLLIN | EPOLLERR | EPOLLHUP))};
 	}
-	loop->queues += reads > READS_AT_ONCE;
+	loop->queues += readable > READS_AT_ONCE;
+	read_sockets(loop, fds, readable < READS_AT_ONCE ? readable : READS_AT_ONCE);
 }
 
 void loop_wait(struct loop *loop, struct pollfd *fds, unsigned count, int timeout_ms)
