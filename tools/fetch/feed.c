@@ -276,6 +276,18 @@ bool feed_is_needed(const struct fetch_feed *feed, uint64_t sample)
 	return false;
 }
 
+bool feed_is_begun(const struct fetch_feed *feed, uint64_t sample, uint64_t end)
+{
+	const uint64_t begun = atomic_load(&feed->page->begun);
+
+	end = end < begun ? end : begun;
+	end = end < feed->seen ? end : feed->seen;
+	for (uint64_t unit = feed->cursor; unit < end; unit++)
+		if (feed->window[unit % FILLING_AHEAD] == sample + 1)
+			return true;
+	return false;
+}
+
 unsigned feed_wishes(const struct fetch_feed *feed, struct wish wishes[FILLING_WISHES])
 {
 	unsigned count = 0;

@@ -82,6 +82,11 @@ bool feed_is_next(const struct fetch_feed *feed, uint64_t sample);
 /* Whether the sample is that of such a unit of the batches that feed_needed() has the end of. */
 bool feed_is_needed(const struct fetch_feed *feed, uint64_t sample);
 /*
+ * Whether the sample is that of a unit below `end` that the worker has begun to make, and that has
+ * not been requested.
+ */
+bool feed_is_begun(const struct fetch_feed *feed, uint64_t sample, uint64_t end);
+/*
  * Copies the wishes: numbers of samples, and the turns in which their bytes are wrong, or 0.
  * Returns their number.
  */

@@ -646,11 +646,17 @@ static bool has_room(const struct remote_dataset *dataset)
 /*
  * Whether the sample is going to be requested when its unit's turn comes, in order and with its
  * neighbours. A wish for it says only that the worker is ahead; granting it makes requests smaller.
+ * Not so if the worker has not begun that unit: it needs the sample for another one, such as that
+ * of a mosaic, and the turn may not come before that one is done.
  */
-static bool will_follow(const struct fetch_feed *feed, uint64_t sample)
+static bool will_follow(const struct fetcher *fetcher, const struct fetch_feed *feed,
+			uint64_t sample)
 {
-	return is_kept(feed->dataset) && (feed->marks[sample] & FEED_ANNOUNCED) &&
-	       !feed_is_next(feed, sample);
+	const struct remote_dataset *dataset = feed->dataset;
+
+	return is_kept(dataset) && (feed->marks[sample] & FEED_ANNOUNCED) &&
+	       !feed_is_next(feed, sample) &&
+	       feed_is_begun(feed, sample, feed->done + units_ahead(fetcher, dataset));
 }
 
 static void grant_wishes(struct fetcher *fetcher, struct fetch_feed *feed)
@@ -669,7 +675,8 @@ static void grant_wishes(struct fetcher *fetcher, struct fetch_feed *feed)
 				continue;
 			dataset_evict(dataset, sample);
 		}
-		if (dataset->states[sample] == SAMPLE_ABSENT && !will_follow(feed, sample) &&
+		if (dataset->states[sample] == SAMPLE_ABSENT &&
+		    !will_follow(fetcher, feed, sample) &&
 		    (has_room(dataset) || !feed_is_next(feed, sample) ||
 		     feed_is_needed(feed, sample)))
 			request_sample(&batch, sample, 0);

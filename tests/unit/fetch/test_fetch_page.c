@@ -170,23 +170,55 @@ TEST(pages_that_lie_about_a_full_cache)
 	resist("64K", true);
 }
 
+/* Announces a unit of each sample, and opens the page. */
+static void announce(struct fetch_feed *feed, const uint64_t *samples, unsigned count,
+		     uint64_t batch_units)
+{
+	for (unsigned i = 0; i < count; i++)
+		atomic_store(&feed->page->ahead[i], samples[i] + 1);
+	atomic_store(&feed->page->batch_units, batch_units);
+	atomic_store(&feed->page->planned, count);
+	atomic_store(&feed->page->opened, 1);
+	atomic_store(&feed->changed, true);
+}
+
+static void wish(struct fetch_feed *feed, unsigned place, uint64_t sample)
+{
+	atomic_store(&feed->page->wishes[place], (sample + 1) << FILLING_WISH_TURN);
+	atomic_store(&feed->changed, true);
+}
+
+static bool is_requested(const struct fetcher *fetcher, uint64_t sample)
+{
+	return fetcher->datasets->states[sample] == SAMPLE_UNDER_WAY;
+}
+
+/* Opens a feed of a dataset of which nothing is there. */
+static struct fetch_feed *open_empty(struct fetcher *fetcher)
+{
+	open_feed(fetcher, "1G");
+	for (unsigned i = 0; i < SAMPLES; i++)
+		if (fetcher->datasets->states[i] == SAMPLE_PRESENT) /* by another test */
+			dataset_evict(fetcher->datasets, i);
+	return fetcher->feeds;
+}
+
+static void close_feed(struct fetcher *fetcher)
+{
+	drain(fetcher);
+	feed_free(fetcher->feeds);
+	schedule_close(fetcher);
+	dataset_close(fetcher->datasets);
+}
+
 TEST(requests_follow_what_is_announced)
 {
 	static const uint64_t announced[] = {36, 3, 12, 27, 0, 18};
 	enum { COUNT = sizeof(announced) / sizeof(*announced) };
 	struct fetcher fetcher;
+	struct fetch_feed *feed = open_empty(&fetcher);
 
-	open_feed(&fetcher, "1G");
-	struct fetch_feed *feed = fetcher.feeds;
-	for (unsigned i = 0; i < SAMPLES; i++)
-		if (fetcher.datasets->states[i] == SAMPLE_PRESENT) /* by another test */
-			dataset_evict(fetcher.datasets, i);
-	for (unsigned i = 0; i < COUNT; i++)
-		atomic_store(&feed->page->ahead[i], announced[i] + 1);
-	atomic_store(&feed->page->batch_units, 1);
-	atomic_store(&feed->page->planned, COUNT);
-	atomic_store(&feed->page->opened, 1);
-	atomic_store(&feed->changed, true);
+	announce(feed, announced, COUNT, 1);
 	/* the first batches at once, others when the worker has announced what it can */
 	int look_ms = schedule_run(&fetcher);
 	assert_true(store_double->queued >= FEED_BATCHES);
@@ -206,10 +238,52 @@ TEST(requests_follow_what_is_announced)
 		if (i <= FEED_BATCHES) /* then its neighbours, by offset */
 			assert_int_equal(request->offset, parts[0].range.offset);
 	}
+	close_feed(&fetcher);
+}
+
+TEST(wishes_for_begun_units_wait_for_their_turn)
+{
+	static const uint64_t announced[] = {36, 3, 12, 27, 0, 18};
+	enum { COUNT = sizeof(announced) / sizeof(*announced), BEGUN = 4 };
+	struct fetcher fetcher;
+	struct fetch_feed *feed = open_empty(&fetcher);
+
+	announce(feed, announced, COUNT, 1);
+	atomic_store(&feed->page->begun, BEGUN);
+	wish(feed, 0, announced[BEGUN - 1]);
+	wish(feed, 1, announced[COUNT - 1]); /* for a unit before */
+	wish(feed, 2, 30);                   /* not announced */
+	schedule_run(&fetcher);
+	assert_true(is_requested(&fetcher, announced[0]));
+	assert_true(is_requested(&fetcher, announced[1]));
+	assert_false(is_requested(&fetcher, announced[BEGUN - 1]));
+	assert_true(is_requested(&fetcher, announced[COUNT - 1]));
+	assert_true(is_requested(&fetcher, 30));
+	assert_int_equal(store_double->queued, FEED_BATCHES + 2);
+	close_feed(&fetcher);
+}
+
+TEST(wishes_whose_turn_does_not_come_are_granted)
+{
+	enum { NEAR = 1, FAR = 2 };
+	uint64_t *announced = malloc(FILLING_AHEAD * sizeof(*announced));
+	struct fetcher fetcher;
+	struct fetch_feed *feed = open_empty(&fetcher);
+
+	/* those that the dataset lacks are units of others */
+	for (unsigned i = 0; i < FILLING_AHEAD; i++)
+		announced[i] = i == 0 ? NEAR : i + 1 == FILLING_AHEAD ? FAR : SAMPLES;
+	announce(feed, announced, FILLING_AHEAD, 1);
+	atomic_store(&feed->page->begun, FILLING_AHEAD);
+	while (feed->cursor < FILLING_AHEAD / 2)
+		schedule_run(&fetcher);
 	drain(&fetcher);
-	feed_free(fetcher.feeds);
-	schedule_close(&fetcher);
-	dataset_close(fetcher.datasets);
+	wish(feed, 0, FAR);
+	for (unsigned i = 0; i < 4; i++)
+		schedule_run(&fetcher);
+	assert_true(is_requested(&fetcher, FAR));
+	free(announced);
+	close_feed(&fetcher);
 }
 
 static int setup(void **state)
