@@ -15,6 +15,7 @@ enum {
 	LEAST_PERIOD_MS = 10000,
 	HEDGE_MS = 10,       /* between two looks for late requests */
 	STARTS_AT_ONCE = 16, /* before libcurl sends them: a new connection costs 0.1 ms */
+	LATER_MS = 1000,     /* that a request waits while urgent ones begin */
 };
 
 int store_open(const struct store_options *options, struct store **ret_store,
@@ -184,6 +185,7 @@ int store_submit(struct store *store, const struct store_request *request)
 	transfer->store = store;
 	transfer->request = *request;
 	transfer->number = store->submitted++;
+	transfer->submitted_ms = clock_ms();
 	TAILQ_INSERT_TAIL(waiting_list(store, transfer), transfer, link);
 	return 0;
 }
@@ -353,13 +355,34 @@ static bool may_start(const struct store *store)
 		store->running_bytes < store->bytes_max);
 }
 
+/*
+ * Makes the oldest of the other transfers the first urgent one if it has waited long: there may
+ * always be urgent ones, such as those of another feed, and what was requested in time may be due.
+ * Returns true if it has.
+ */
+static bool promote_oldest(struct store *store, int64_t now_ms)
+{
+	struct transfer *transfer = TAILQ_FIRST(&store->later);
+
+	if (!transfer || now_ms - transfer->submitted_ms <= LATER_MS)
+		return false;
+	TAILQ_REMOVE(&store->later, transfer, link);
+	transfer->request.urgent = true;
+	TAILQ_INSERT_HEAD(&store->urgent, transfer, link);
+	return true;
+}
+
 /* Starts waiting transfers whose time has come, while the limits allow it. */
 static void start_waiting(struct store *store)
 {
 	const int64_t now_ms = clock_ms();
-	struct transfer *transfer = next_waiting(store, NULL), *next;
+	struct transfer *transfer, *next;
 	unsigned starts = 0;
+	bool promotes = false;
 
+	if (may_start(store) && !store->promoted)
+		promotes = store->promoted = promote_oldest(store, now_ms);
+	transfer = next_waiting(store, NULL);
 	for (; transfer && may_start(store) && starts < STARTS_AT_ONCE; transfer = next) {
 		struct packimg_error error = {{0}};
 
@@ -378,6 +401,8 @@ static void start_waiting(struct store *store)
 		TAILQ_INSERT_TAIL(&store->running, transfer, link);
 		store->running_bytes += transfer->request.size;
 	}
+	if (starts && !promotes)
+		store->promoted = false;
 }
 
 static bool is_late(const struct transfer *transfer, int64_t now_ms)

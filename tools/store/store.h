@@ -102,7 +102,9 @@ struct store_request {
 	enum store_method method;
 	const char *query;     /* "NAME=VALUE&...", encoded, or NULL; of s3:// only */
 	uint64_t offset, size; /* of GET: a range, at least one byte */
-	bool urgent;           /* before those that wait for a connection */
+	/* begins before those that are not; these have turns, too, when they have waited for a
+	 * second */
+	bool urgent;
 	/* of GET: the range may end behind the end of the object, which is not known yet */
 	bool size_unknown;
 	const void *body; /* of PUT and POST */

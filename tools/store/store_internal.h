@@ -30,7 +30,8 @@ struct transfer {
 	struct store *store;
 	TAILQ_ENTRY(transfer) link; /* in store->urgent, store->later or store->running */
 	struct store_request request;
-	uint64_t number; /* of submitted ones */
+	uint64_t number; /* in the order in which transfers were submitted */
+	int64_t submitted_ms;
 	/*
 	 * NULL: there is none. The second one hedges the first; the transfer takes each byte from
 	 * the one that brings it first.
@@ -55,6 +56,7 @@ struct store {
 	CURLM *multi;
 	struct loop loop;               /* of multi */
 	struct transfers urgent, later; /* wait for a connection, or for start_ms; oldest first */
+	bool promoted;                  /* promote_oldest(), since others began */
 	struct transfers running;
 	unsigned running_count; /* attempts */
 	uint64_t running_bytes; /* of the running transfers, whole */

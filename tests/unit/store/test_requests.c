@@ -1,5 +1,6 @@
 /* Which requests begin, and whose replies are read first, against a server that answers all at
  * once. */
+#include "format/base/system/clock.h"
 #include "tests/test.h"
 #include "tools/store/store.h"
 
@@ -243,6 +244,67 @@ TEST(requests_begin_while_the_limits_allow)
 	while (store_run(store, -1))
 		assert_true(store_counters(store).requests <= AT_ONCE + progress.ended);
 	assert_int_equal(progress.ended, 2 * AT_ONCE);
+	store_close(store);
+	store_object_deinit(&object);
+	server_stop(&server);
+}
+
+/* Urgent requests of which there is always one more, until another one has ended. */
+struct endless {
+	struct store *store;
+	struct store_object *object;
+	const struct progress *until;
+};
+
+static void submit_urgent(struct endless *endless);
+
+static void urgent_done(void *context, const struct store_result *result)
+{
+	assert_int_equal(result->status, 0);
+	submit_urgent(context);
+}
+
+static int urgent_take(void *context, const void *bytes, size_t size)
+{
+	(void)context, (void)bytes, (void)size;
+	return 0;
+}
+
+static void submit_urgent(struct endless *endless)
+{
+	const struct store_request request = {
+		.object = endless->object,
+		.size = BYTES,
+		.urgent = true,
+		.take = urgent_take,
+		.done = urgent_done,
+		.context = endless,
+	};
+
+	if (!endless->until->ended)
+		assert_int_equal(store_submit(endless->store, &request), 0);
+}
+
+TEST(urgent_requests_do_not_starve_others)
+{
+	enum { PATIENCE_MS = 20000 };
+	struct server server;
+	struct store_object object;
+	struct packimg_error error;
+	struct progress progress = {0};
+	struct asked asked = {&progress, 0};
+	struct store *store = open_store();
+	struct endless endless = {.store = store, .object = &object, .until = &progress};
+	const int64_t start_ms = clock_ms();
+
+	assert_int_equal(store_object_init(&object, server_start(&server, 1), &error), 0);
+	store_set_limits(store, 1, UINT64_MAX);
+	submit_urgent(&endless);
+	submit_urgent(&endless);
+	submit(store, &object, &asked, false);
+	while (store_run(store, -1))
+		assert_true(clock_ms() - start_ms < PATIENCE_MS);
+	assert_int_equal(progress.ended, 1);
 	store_close(store);
 	store_object_deinit(&object);
 	server_stop(&server);
