@@ -707,7 +707,8 @@ static void attempt_ended(struct attempt *attempt, CURLcode code)
 	transfer->retries++;
 	store->counters.retries++;
 	transfer_stop(transfer);
-	TAILQ_INSERT_TAIL(waiting_list(store, transfer), transfer, link);
+	/* those that wait were submitted later */
+	TAILQ_INSERT_HEAD(waiting_list(store, transfer), transfer, link);
 }
 
 /* Ends the attempts that libcurl has finished. */

@@ -18,6 +18,8 @@ enum { REQUESTS = 48, BYTES = 1 << 17, HEADERS_MAX = 4096 };
 struct server {
 	int listen_fd;
 	unsigned expected;
+	unsigned refused;          /* requests, the first ones, by a busy server */
+	unsigned pause_ms;         /* before each answer */
 	_Atomic unsigned answered; /* requests, whose replies are in the sockets */
 	pthread_t thread;
 };
@@ -38,6 +40,15 @@ static bool receive(struct connection *connection)
 		connection->received += (size_t)size;
 	connection->headers[connection->received] = '\0';
 	return strstr(connection->headers, "\r\n\r\n");
+}
+
+static void refuse(struct connection *connection)
+{
+	static const char reply[] = "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n";
+	const ssize_t size = sizeof(reply) - 1;
+
+	assert_int_equal(send(connection->fd, reply, (size_t)size, MSG_NOSIGNAL), size);
+	connection->received = 0;
 }
 
 static void answer(struct connection *connection)
@@ -83,11 +94,16 @@ static void *serve(void *context)
 
 			if (fd < 0)
 				break;
+			assert_true(count < REQUESTS);
 			connections[count++] = (struct connection){.fd = fd};
 		}
 		for (unsigned i = 0; i < count && requests >= server->expected; i++)
 			if (complete[i]) {
-				answer(&connections[i]);
+				usleep(server->pause_ms * 1000);
+				if (server->answered < server->refused)
+					refuse(&connections[i]);
+				else
+					answer(&connections[i]);
 				complete[i] = false;
 				server->answered++;
 			}
@@ -106,7 +122,7 @@ static const char *server_start(struct server *server, unsigned expected)
 				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t size = sizeof(name);
 
-	*server = (struct server){.expected = expected};
+	server->expected = expected;
 	server->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(bind(server->listen_fd, (struct sockaddr *)&name, sizeof(name)), 0);
 	assert_int_equal(listen(server->listen_fd, REQUESTS), 0);
@@ -183,10 +199,20 @@ static struct store *open_store(void)
 	return store;
 }
 
+/* urgent: the number of one that is; REQUESTS: there is none. */
+static void submit_all(struct store *store, struct store_object *object, struct asked *asked,
+		       struct progress *progress, unsigned urgent)
+{
+	for (unsigned i = 0; i < REQUESTS; i++) {
+		asked[i] = (struct asked){progress, i};
+		submit(store, object, &asked[i], i == urgent);
+	}
+}
+
 TEST(old_and_urgent_replies_are_read_first)
 {
 	enum { READ_AT_ONCE = 8, URGENT = REQUESTS - 1 };
-	struct server server;
+	struct server server = {0};
 	struct store_object object;
 	struct packimg_error error;
 	struct progress progress = {0};
@@ -194,10 +220,7 @@ TEST(old_and_urgent_replies_are_read_first)
 	struct store *store = open_store();
 
 	assert_int_equal(store_object_init(&object, server_start(&server, REQUESTS), &error), 0);
-	for (unsigned i = 0; i < REQUESTS; i++) {
-		asked[i] = (struct asked){&progress, i};
-		submit(store, &object, &asked[i], i == URGENT);
-	}
+	submit_all(store, &object, asked, &progress, URGENT);
 	/* no reply is read before all are there */
 	while (server.answered == 0)
 		store_poll(store, NULL, 0, 0);
@@ -222,7 +245,7 @@ TEST(old_and_urgent_replies_are_read_first)
 TEST(requests_begin_while_the_limits_allow)
 {
 	enum { AT_ONCE = STORE_CONNECTIONS_FEW + 4 };
-	struct server server;
+	struct server server = {0};
 	struct store_object object;
 	struct packimg_error error;
 	struct progress progress = {0};
@@ -288,7 +311,7 @@ static void submit_urgent(struct endless *endless)
 TEST(urgent_requests_do_not_starve_others)
 {
 	enum { PATIENCE_MS = 20000 };
-	struct server server;
+	struct server server = {0};
 	struct store_object object;
 	struct packimg_error error;
 	struct progress progress = {0};
@@ -305,6 +328,31 @@ TEST(urgent_requests_do_not_starve_others)
 	while (store_run(store, -1))
 		assert_true(clock_ms() - start_ms < PATIENCE_MS);
 	assert_int_equal(progress.ended, 1);
+	store_close(store);
+	store_object_deinit(&object);
+	server_stop(&server);
+}
+
+TEST(requests_that_fail_are_repeated_before_later_ones)
+{
+	/* the delay before it is repeated is 50 ms at most */
+	struct server server = {.refused = 1, .pause_ms = 10};
+	struct store_object object;
+	struct packimg_error error;
+	struct progress progress = {0};
+	struct asked asked[REQUESTS];
+	struct store *store = open_store();
+	unsigned place = 0;
+
+	assert_int_equal(store_object_init(&object, server_start(&server, 1), &error), 0);
+	store_set_limits(store, 1, UINT64_MAX);
+	submit_all(store, &object, asked, &progress, REQUESTS);
+	while (store_run(store, -1))
+		;
+	assert_int_equal(progress.ended, REQUESTS);
+	while (progress.order[place] != 0)
+		place++;
+	assert_in_range(place, 0, REQUESTS / 2);
 	store_close(store);
 	store_object_deinit(&object);
 	server_stop(&server);
