@@ -4,6 +4,7 @@
 #include "tools/store/store_internal.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -12,6 +13,7 @@
 
 enum {
 	READS_AT_ONCE = 2, /* sockets that are read in turn: their buffers stay in the caches */
+	READ_MIN = 4096,   /* bytes; after less the next sockets are read, too: it took no time */
 	ROUNDS = 8,        /* of such turns, before the requests that follow are sent */
 };
 
@@ -68,10 +70,14 @@ static int on_timer(CURLM *multi, long timeout_ms, void *context)
 	return 0;
 }
 
-int loop_init(struct loop *loop, CURLM *multi)
+int loop_init(struct loop *loop, CURLM *multi, const uint64_t *bytes)
 {
-	*loop = (struct loop){multi, epoll_create1(EPOLL_CLOEXEC),
-			      eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), INT64_MAX, 0};
+	*loop = (struct loop){multi,
+			      bytes,
+			      epoll_create1(EPOLL_CLOEXEC),
+			      eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+			      INT64_MAX,
+			      0};
 	if (loop->epoll_fd < 0 || loop->wake_fd < 0) {
 		int r = -errno;
 
@@ -134,12 +140,13 @@ static void read_sockets(const struct loop *loop, struct pollfd *fds, unsigned c
 /*
  * Lets libcurl send what can be sent, and read the sockets that rank first. If hundreds of replies
  * arrive at once and all are read in turn, all end at the same time: no batch is complete before,
- * and then as many requests are sent at once, whose replies arrive together again.
+ * and then as many requests are sent at once, whose replies arrive together again. A store whose
+ * sockets always have a byte does not keep those of others waiting.
  */
 static void take_events(struct loop *loop)
 {
 	struct epoll_event events[STORE_CONNECTIONS_MAX];
-	struct pollfd fds[READS_AT_ONCE];
+	struct pollfd fds[STORE_CONNECTIONS_MAX];
 	int count = epoll_wait(loop->epoll_fd, events, STORE_CONNECTIONS_MAX, 0);
 	unsigned readable = 0;
 
@@ -153,12 +160,22 @@ static void take_events(struct loop *loop)
 			act(loop, fd,
 			    CURL_CSELECT_OUT | (what & EPOLLIN ? CURL_CSELECT_IN : 0) |
 				    (what & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0));
-		else if (readable++ < READS_AT_ONCE)
-			fds[readable - 1] = (struct pollfd){
+		else
+			fds[readable++] = (struct pollfd){
 				fd, POLLIN, (short)(what & (EPOLLIN | EPOLLERR | EPOLLHUP))};
 	}
-	loop->queues += readable > READS_AT_ONCE;
-	read_sockets(loop, fds, readable < READS_AT_ONCE ? readable : READS_AT_ONCE);
+	unsigned taken = 0;
+	bool enough = false;
+	while (taken < readable && !enough) {
+		const uint64_t bytes = *loop->bytes;
+		unsigned left = readable - taken;
+		unsigned reads = left < READS_AT_ONCE ? left : READS_AT_ONCE;
+
+		read_sockets(loop, fds + taken, reads);
+		taken += reads;
+		enough = *loop->bytes - bytes >= READ_MIN;
+	}
+	loop->queues += taken < readable;
 }
 
 void loop_wait(struct loop *loop, struct pollfd *fds, unsigned count, int timeout_ms)

@@ -11,14 +11,15 @@
 #include <stdint.h>
 
 struct loop {
-	CURLM *multi; /* not owned */
+	CURLM *multi;          /* not owned */
+	const uint64_t *bytes; /* the owner's counter of what is read; not owned */
 	int epoll_fd, wake_fd;
 	int64_t timer_ms; /* when libcurl wants to be called; INT64_MAX: it does not */
 	uint64_t queues;  /* how often replies have waited until others were read */
 };
 
 /* -errno. */
-int loop_init(struct loop *loop, CURLM *multi);
+int loop_init(struct loop *loop, CURLM *multi, const uint64_t *bytes);
 /* After curl_multi_cleanup(), which still reports sockets. */
 void loop_deinit(struct loop *loop);
 /* Lets libcurl begin what is due. */

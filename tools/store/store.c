@@ -41,7 +41,7 @@ int store_open(const struct store_options *options, struct store **ret_store,
 			r = packimg_fail(error, -ENOMEM, "out of memory");
 	}
 	if (!r) {
-		r = loop_init(&store->loop, store->multi);
+		r = loop_init(&store->loop, store->multi, &store->counters.bytes);
 		if (r) {
 			curl_multi_cleanup(store->multi);
 			store->multi = NULL;

@@ -18,8 +18,11 @@ enum { REQUESTS = 48, BYTES = 1 << 17, HEADERS_MAX = 4096 };
 struct server {
 	int listen_fd;
 	unsigned expected;
-	unsigned refused;          /* requests, the first ones, by a busy server */
-	unsigned pause_ms;         /* before each answer */
+	unsigned refused;        /* requests, the first ones, by a busy server */
+	unsigned pause_ms;       /* before each answer */
+	unsigned dripping;       /* requests, the first ones, that get their replies byte by byte */
+	_Atomic bool flows;      /* these get the rest */
+	_Atomic unsigned rounds; /* in which each of them got a byte */
 	_Atomic unsigned answered; /* requests, whose replies are in the sockets */
 	pthread_t thread;
 };
@@ -28,6 +31,7 @@ struct connection {
 	int fd;
 	char headers[HEADERS_MAX];
 	size_t received;
+	size_t left; /* bytes of a reply that drips */
 };
 
 /* Returns true if the request is complete. */
@@ -51,9 +55,10 @@ static void refuse(struct connection *connection)
 	connection->received = 0;
 }
 
-static void answer(struct connection *connection)
+static const uint8_t zeros[BYTES];
+
+static void answer(const struct server *server, struct connection *connection)
 {
-	static const uint8_t zeros[BYTES];
 	const char *range = strstr(connection->headers, "bytes=");
 	unsigned long long first = 0, last = 0;
 	char headers[256];
@@ -66,8 +71,22 @@ static void answer(struct connection *connection)
 			    "Content-Range: bytes %llu-%llu/%u\r\nETag: \"1\"\r\n\r\n",
 			    BYTES, first, last, REQUESTS * BYTES);
 	assert_int_equal(send(connection->fd, headers, (size_t)size, MSG_NOSIGNAL), size);
-	assert_int_equal(send(connection->fd, zeros, BYTES, MSG_NOSIGNAL), BYTES);
+	if (first / BYTES < server->dripping)
+		connection->left = BYTES;
+	else
+		assert_int_equal(send(connection->fd, zeros, BYTES, MSG_NOSIGNAL), BYTES);
 	connection->received = 0;
+}
+
+/* Sends a byte, but not the last one; or all that is left. */
+static void drip(const struct server *server, struct connection *connection)
+{
+	const size_t size = server->flows ? connection->left : connection->left > 1;
+
+	if (size == 0)
+		return;
+	assert_int_equal(send(connection->fd, zeros, size, MSG_NOSIGNAL), size);
+	connection->left -= size;
 }
 
 /* Until the test has shut the listening socket down. */
@@ -83,7 +102,7 @@ static void *serve(void *context)
 		for (unsigned i = 0; i < count; i++)
 			fds[i] = (struct pollfd){.fd = connections[i].fd, .events = POLLIN};
 		fds[count] = (struct pollfd){.fd = server->listen_fd, .events = POLLIN};
-		poll(fds, count + 1, -1);
+		poll(fds, count + 1, server->dripping ? 0 : -1);
 		for (unsigned i = 0; i < count; i++)
 			if (fds[i].revents && !complete[i] && receive(&connections[i])) {
 				complete[i] = true;
@@ -103,10 +122,13 @@ static void *serve(void *context)
 				if (server->answered < server->refused)
 					refuse(&connections[i]);
 				else
-					answer(&connections[i]);
+					answer(server, &connections[i]);
 				complete[i] = false;
 				server->answered++;
 			}
+		for (unsigned i = 0; i < count; i++)
+			drip(server, &connections[i]);
+		server->rounds++;
 	}
 	while (count--)
 		close(connections[count].fd);
@@ -353,6 +375,41 @@ TEST(requests_that_fail_are_repeated_before_later_ones)
 	while (progress.order[place] != 0)
 		place++;
 	assert_in_range(place, 0, REQUESTS / 2);
+	store_close(store);
+	store_object_deinit(&object);
+	server_stop(&server);
+}
+
+TEST(replies_that_drip_do_not_starve_others)
+{
+	enum { DRIPPING = REQUESTS - 1, POLLS_MAX = 64 };
+	struct server server = {.dripping = DRIPPING};
+	struct store_object object;
+	struct packimg_error error;
+	struct progress progress = {0};
+	struct asked asked[REQUESTS];
+	struct store *store = open_store();
+
+	assert_int_equal(store_object_init(&object, server_start(&server, REQUESTS), &error), 0);
+	submit_all(store, &object, asked, &progress, REQUESTS);
+	while (server.answered == 0)
+		store_poll(store, NULL, 0, 0);
+	while (server.answered < REQUESTS)
+		sched_yield();
+	for (unsigned i = 0; i < POLLS_MAX && !progress.ended; i++) {
+		const unsigned rounds = server.rounds;
+
+		/* all sockets have something to read */
+		while (server.rounds < rounds + 2)
+			sched_yield();
+		store_poll(store, NULL, 0, 0);
+	}
+	assert_int_equal(progress.ended, 1);
+	assert_int_equal(progress.order[0], DRIPPING);
+	server.flows = true;
+	while (store_run(store, -1))
+		;
+	assert_int_equal(progress.ended, REQUESTS);
 	store_close(store);
 	store_object_deinit(&object);
 	server_stop(&server);
