@@ -19,7 +19,7 @@ enum {
 	PAGE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
 	BATCH_UNITS_MAX = FILLING_AHEAD / FEED_BATCHES,
 	REPLACEMENT_MS = 20, /* between two, in the long run */
-	ANNOUNCED_MS = 20,   /* after that without an announcement there are no more for now */
+	ANNOUNCED_MS = 20,   /* without a new unit, after which none is expected for now */
 	ANNOUNCED_MAX_MS = 200,
 	LOOK_MS = 1, /* between two looks at a page */
 	/* if all samples are there: only wrong bytes could be wished for */

@@ -38,7 +38,7 @@ struct fetch_feed {
 	/* units below them are over; have been requested; have been read from the page */
 	uint64_t done, cursor, seen;
 	bool announced;             /* feed_is_announcing() has ended */
-	int64_t opened_ms, seen_ms; /* when the worker began; when it announced last, until then */
+	int64_t opened_ms, seen_ms; /* when the worker began; when it announced last, before that */
 	/* samples of the units from `done` to `seen`, by unit % FILLING_AHEAD; + 1, 0: none */
 	uint64_t window[FILLING_AHEAD];
 	uint8_t *marks;  /* [samples], enum feed_mark */

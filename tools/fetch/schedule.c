@@ -22,7 +22,7 @@ enum {
 	TRIES_MAX = 2,       /* of a sample whose checksum is wrong */
 	CLEARANCES_MAX = 16, /* of a full disk, in a row, without a request that succeeds */
 	OVERHEAD_MS = 1000,
-	LATENCY_FACTOR = 3, /* times the shortest latency is what a store takes at most, mostly */
+	LATENCY_FACTOR = 3, /* a store rarely takes more than so many times its shortest latency */
 };
 
 /* A request has at most this many bytes. */
@@ -57,14 +57,14 @@ struct need {
 	uint64_t sample;
 	unsigned pending; /* parts that are not there yet */
 	unsigned tries;
-	bool lost; /* the disk had no room for a part */
+	bool lost; /* disk or memory had no room for a part */
 };
 
 /* A part of a need, while a batch is sorted into requests. */
 struct piece {
 	struct sample_part part;
 	struct need *need;
-	size_t order; /* when it is wanted: the lowest first */
+	size_t order; /* in the batch; the lowest is wanted first */
 };
 
 /* A request: a range of a file, with the parts in it. */
@@ -565,7 +565,7 @@ static void set_limits(struct fetcher *fetcher)
 			 (uint64_t)(1.5 * fetcher->peak * waiting_ms / 1000));
 }
 
-/* The rate of the last quarter of a second, and how many connections keep the link busy. */
+/* Measures the rate of the last quarter of a second, and the peak rate. */
 static void measure(struct fetcher *fetcher)
 {
 	struct store_counters counters = store_counters(fetcher->store);
@@ -720,7 +720,10 @@ static void follow_neighbours(struct batch *batch, struct fetch_feed *feed, uint
 			follow_sample(batch, feed, i, FEED_EARLY);
 }
 
-/* Requests the sample of a feed's next unit, and, if nothing waits for it yet, its neighbours. */
+/*
+ * Requests the sample of a feed's next unit, and its neighbours, unless the feed's first batches
+ * wait for it.
+ */
 static void follow_unit(struct batch *batch, struct fetch_feed *feed, uint64_t sample)
 {
 	uint8_t early = feed->marks[sample] & FEED_EARLY;

@@ -42,7 +42,7 @@ void schedule_close(struct fetcher *fetcher);
  */
 void schedule_share_room(struct fetcher *fetcher, struct remote_dataset *dataset);
 /*
- * Requests what is wanted. Call it when a page has changed, and after so many milliseconds as it
- * returns.
+ * Requests what is wanted. Returns how many milliseconds may pass until the next call; call it
+ * earlier when a page has changed.
  */
 int schedule_run(struct fetcher *fetcher);
