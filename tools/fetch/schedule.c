@@ -29,6 +29,8 @@ enum {
 #define SPAN_MAX ((uint64_t)1 << 20)
 /* Samples that are requested together have so many bytes: most such requests need not be cut. */
 #define NEIGHBOURS_BYTES (SPAN_MAX / 4 * 3)
+/* How long urgent samples may wait until the neighbours of those before them have come. */
+#define NEIGHBOURS_S 2.0
 /* Bytes between two samples that one request fetches: alignment, and small pieces of others. */
 #define SPAN_GAP ((uint64_t)4096)
 /* Bytes between the images of a sample. */
@@ -721,10 +723,20 @@ static void follow_neighbours(struct batch *batch, struct fetch_feed *feed, uint
 }
 
 /*
- * Requests the sample of a feed's next unit, and its neighbours, unless the feed's first batches
- * wait for it.
+ * Whether an urgent sample brings its neighbours: not that of a feed's first batches, nor over a
+ * slow link, where a batch with all neighbours would take longer than a worker waits for a sample.
  */
-static void follow_unit(struct batch *batch, struct fetch_feed *feed, uint64_t sample)
+static bool has_time(const struct fetcher *fetcher, const struct fetch_feed *feed, uint64_t bytes)
+{
+	return feed->done && (double)bytes < NEIGHBOURS_S * fetcher->peak;
+}
+
+/*
+ * Requests the sample of a feed's next unit, and its neighbours. bytes: that are to come before
+ * them.
+ */
+static void follow_unit(struct batch *batch, struct fetch_feed *feed, uint64_t sample,
+			uint64_t bytes)
 {
 	uint8_t early = feed->marks[sample] & FEED_EARLY;
 
@@ -734,7 +746,7 @@ static void follow_unit(struct batch *batch, struct fetch_feed *feed, uint64_t s
 		return;
 	}
 	follow_sample(batch, feed, sample, 0);
-	if ((!batch->urgent || feed->done) && is_kept(feed->dataset))
+	if (is_kept(feed->dataset) && (!batch->urgent || has_time(batch->fetcher, feed, bytes)))
 		follow_neighbours(batch, feed, sample);
 }
 
@@ -762,7 +774,8 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 
 	for (unsigned i = 0; i < UNITS_AT_ONCE; i++) {
 		bool must = feed->cursor < needed;
-		bool full = fetcher->under_way + soon.bytes + later.bytes >= target;
+		uint64_t bytes = fetcher->under_way + soon.bytes + later.bytes;
+		bool full = bytes >= target;
 
 		if (full)
 			note_full(fetcher);
@@ -774,7 +787,7 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 		if (feed_next_unit(feed, &sample))
 			break;
 		if (sample)
-			follow_unit(must ? &soon : &later, feed, sample - 1);
+			follow_unit(must ? &soon : &later, feed, sample - 1, bytes);
 	}
 	submit_batch(&soon);
 	submit_batch(&later);

@@ -241,6 +241,27 @@ TEST(requests_follow_what_is_announced)
 	close_feed(&fetcher);
 }
 
+TEST(urgent_samples_bring_no_neighbours_over_a_slow_link)
+{
+	static const uint64_t announced[] = {36, 3, 12, 27, 0, 18};
+	enum { COUNT = sizeof(announced) / sizeof(*announced), BYTES_PER_S = 100 };
+	struct fetcher fetcher;
+	struct fetch_feed *feed = open_empty(&fetcher);
+	unsigned urgent = 0;
+
+	fetcher.peak = BYTES_PER_S;
+	fetcher.measured_bytes = store_counters(store_double).bytes; /* since then, none */
+	announce(feed, announced, COUNT, 1);
+	schedule_run(&fetcher);
+	atomic_store(&feed->page->done, 1);
+	atomic_store(&feed->changed, true);
+	schedule_run(&fetcher);
+	for (unsigned i = 0; i < store_double->queued; i++)
+		urgent += store_double->queue[i].urgent;
+	assert_int_equal(urgent, 1 + FEED_BATCHES);
+	close_feed(&fetcher);
+}
+
 TEST(wishes_for_begun_units_wait_for_their_turn)
 {
 	static const uint64_t announced[] = {36, 3, 12, 27, 0, 18};
