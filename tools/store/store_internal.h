@@ -73,3 +73,5 @@ struct store {
 
 /* Makes attempt->easy. -ENOMEM, and errors of store_credentials_read(). */
 int attempt_prepare(struct attempt *attempt, struct packimg_error *error);
+/* Measures an attempt that has ended well: store->connect_us, and the latencies. */
+void attempt_measure(const struct attempt *attempt);
