@@ -1,18 +1,17 @@
 #include "tools/fetch/schedule.h"
 #include "format/base/system/clock.h"
 #include "format/base/system/io.h"
+#include "tools/fetch/rate.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
 	CONNECTION_BYTES = 3 << 16, /* of memory: libcurl's buffer, and what TLS needs */
 	PROGRAM_BYTES = 16 << 20,   /* of memory, without requests */
-	MEASURE_MS = 250,
-	LOOK_MS = 50, /* between two looks at the pages, at most */
+	LOOK_MS = 50,               /* between two looks at the pages, at most */
 	LOOK_ANNOUNCING_MS = 5,
 	UNITS_AT_ONCE = 2048, /* that are sorted together, so that neighbours are found */
 	UNITS_AHEAD_MIN = 16,
@@ -22,7 +21,6 @@ enum {
 	TRIES_MAX = 2,       /* of a sample whose checksum is wrong */
 	CLEARANCES_MAX = 16, /* of a full disk, in a row, without a request that succeeds */
 	OVERHEAD_MS = 1000,
-	LATENCY_FACTOR = 3, /* a store rarely takes more than so many times its shortest latency */
 };
 
 /* A request has at most this many bytes. */
@@ -35,20 +33,6 @@ enum {
 #define SPAN_GAP ((uint64_t)4096)
 /* Bytes between the images of a sample. */
 #define PART_GAP ((uint64_t)1 << 16)
-/* Bytes under way, at least: a first guess at rate times latency. */
-#define UNDER_WAY_MIN ((uint64_t)16 << 20)
-/*
- * Bytes per second that a store is expected to deliver before that is known: 5 Gbit/s, about. With
- * less, a rate that grows from reply to reply takes several round trips to reach that of a fast
- * link; with a slow link, the guess only makes for a longer queue.
- */
-#define PEAK_FIRST 6e8
-/*
- * How much of the peak rate is kept at the next measurement, if what was under way was limited by
- * it, from a latency before on: a rate that feeds limit, or that replies which are still to come
- * lack in, says nothing of the store.
- */
-#define PEAK_KEPT 0.8
 /* Bytes of a full cache through which samples pass, at most. */
 #define PASSING_MAX ((uint64_t)256 << 20)
 
@@ -104,8 +88,7 @@ void schedule_init(struct fetcher *fetcher)
 	(void)buffers_init(&fetcher->buffers, (unsigned)(memory / 2 / SPAN_MAX), SPAN_MAX);
 	fetcher->connections =
 		connections < STORE_CONNECTIONS_MAX ? (unsigned)connections : STORE_CONNECTIONS_MAX;
-	fetcher->peak = PEAK_FIRST;
-	fetcher->measured_ms = clock_ms();
+	rate_init(fetcher);
 	fetcher->passing =
 		fetcher->cache.limit / 4 < PASSING_MAX ? fetcher->cache.limit / 4 : PASSING_MAX;
 }
@@ -553,56 +536,6 @@ static void submit_batch(struct batch *batch)
 	batch->count = batch->capacity = batch->bytes = 0;
 }
 
-/*
- * Lets as many bytes be requested at once as the store delivers while a request waits for its first
- * byte, and half as many more, so that the rate grows as long as the link lets it. A latency that
- * is far above the shortest one is that of requests which wait for each other.
- */
-static void set_limits(struct fetcher *fetcher)
-{
-	const struct store_counters counters = store_counters(fetcher->store);
-	double waiting_ms = fmin(counters.latency_ms, LATENCY_FACTOR * counters.least_ms);
-
-	store_set_limits(fetcher->store, fetcher->connections,
-			 (uint64_t)(1.5 * fetcher->peak * waiting_ms / 1000));
-}
-
-/* Measures the rate of the last quarter of a second, and the peak rate. */
-static void measure(struct fetcher *fetcher)
-{
-	struct store_counters counters = store_counters(fetcher->store);
-	int64_t now_ms = clock_ms(), passed_ms = now_ms - fetcher->measured_ms;
-
-	if (passed_ms < MEASURE_MS)
-		return;
-	uint64_t bytes = counters.bytes - fetcher->measured_bytes;
-	bool limited = fetcher->full_ms > 0 &&
-		       fetcher->measured_ms - fetcher->full_ms >= (int64_t)counters.latency_ms;
-	fetcher->rate = (double)bytes * 1000 / (double)passed_ms;
-	if (!fetcher->is_full)
-		fetcher->full_ms = 0;
-	fetcher->is_full = false;
-	fetcher->measured_ms = now_ms;
-	fetcher->measured_bytes = counters.bytes;
-	if (!bytes)
-		return;
-	fetcher->peak = fmax(fetcher->rate, limited ? PEAK_KEPT * fetcher->peak : fetcher->peak);
-}
-
-/*
- * Bytes that may be under way: what the store delivers while three requests wait for their first
- * byte, one after the other. The shortest wait counts (Cardwell et al. 2016, "BBR"): with that of
- * requests which wait for each other, more requests would make for more of them, and what is needed
- * first would come ever later.
- */
-static uint64_t under_way_target(const struct fetcher *fetcher)
-{
-	double target =
-		LATENCY_FACTOR * fetcher->peak * store_counters(fetcher->store).least_ms / 1000;
-
-	return target > (double)UNDER_WAY_MIN ? (uint64_t)target : UNDER_WAY_MIN;
-}
-
 /* Whose units are over. */
 struct passing {
 	const struct fetcher *fetcher;
@@ -750,14 +683,6 @@ static void follow_unit(struct batch *batch, struct fetch_feed *feed, uint64_t s
 		follow_neighbours(batch, feed, sample);
 }
 
-/* As much is under way as the peak rate allows. */
-static void note_full(struct fetcher *fetcher)
-{
-	if (!fetcher->full_ms)
-		fetcher->full_ms = clock_ms();
-	fetcher->is_full = true;
-}
-
 /*
  * Requests what a feed announces: the batch that is due, the next one, and, after them, what comes
  * later.
@@ -767,7 +692,7 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 	struct remote_dataset *dataset = feed->dataset;
 	struct batch soon = {.fetcher = fetcher, .dataset = dataset, .urgent = true};
 	struct batch later = {.fetcher = fetcher, .dataset = dataset};
-	const uint64_t target = under_way_target(fetcher), ahead = units_ahead(fetcher, dataset);
+	const uint64_t target = rate_under_way(fetcher), ahead = units_ahead(fetcher, dataset);
 	const uint64_t due = feed_needed(feed, 1), needed = feed_needed(feed, FEED_BATCHES);
 	const bool announcing = feed_is_announcing(feed);
 	uint64_t sample;
@@ -778,7 +703,7 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 		bool full = bytes >= target;
 
 		if (full)
-			note_full(fetcher);
+			rate_note_full(fetcher);
 		if (!must && (announcing || full || !has_room(dataset) ||
 			      feed->cursor >= feed->done + ahead))
 			break;
@@ -811,8 +736,8 @@ int schedule_run(struct fetcher *fetcher)
 {
 	int look_ms = LOOK_MS;
 
-	measure(fetcher);
-	set_limits(fetcher);
+	rate_measure(fetcher);
+	rate_set_limits(fetcher);
 	measure_disk(fetcher);
 	for (struct fetch_feed *feed = fetcher->feeds; feed; feed = feed->next) {
 		struct passing passing = {fetcher, feed->dataset};
