@@ -65,7 +65,8 @@ struct store_counters {
 	 * until others were read; 0: unknown
 	 */
 	double latency_ms;
-	double least_ms; /* the shortest of the last 10 to 20 seconds; 0: unknown */
+	/* the shortest of the last 10 to 20 seconds, of the farthest host; 0: unknown */
+	double least_ms;
 };
 
 /* One version of an object. The caller allocates it. */

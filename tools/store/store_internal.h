@@ -48,6 +48,14 @@ struct transfer {
 
 TAILQ_HEAD(transfers, transfer);
 
+enum { STORE_HOSTS = 8 }; /* whose latencies are known at a time */
+
+struct host_latency {
+	uint64_t host;
+	double least_ms[2]; /* the shortest since since_ms, and in the period before; 0: none */
+	int64_t since_ms;
+};
+
 struct store {
 	struct store_options options;
 	struct store_settings settings;
@@ -64,9 +72,7 @@ struct store {
 	struct hedging hedging;
 	int64_t hedged_ms; /* when late requests were looked for */
 	struct store_counters counters;
-	/* shortest latencies since least_since_ms, and in the period before; 0: none */
-	double least_ms[2];
-	int64_t least_since_ms;
+	struct host_latency hosts[STORE_HOSTS];
 	int64_t connect_us;        /* that the last new connection took; 0: unknown */
 	uint64_t submitted, ended; /* transfers since store_open() */
 };

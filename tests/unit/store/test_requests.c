@@ -414,3 +414,28 @@ TEST(replies_that_drip_do_not_starve_others)
 	store_object_deinit(&object);
 	server_stop(&server);
 }
+
+TEST(the_farthest_host_limits_requests)
+{
+	enum { FAR_MS = 50 };
+	struct server near = {0}, far = {.pause_ms = FAR_MS};
+	struct store_object objects[2];
+	struct packimg_error error;
+	struct progress progress = {0};
+	struct asked asked = {&progress, 0};
+	struct store *store = open_store();
+
+	assert_int_equal(store_object_init(&objects[0], server_start(&far, 1), &error), 0);
+	assert_int_equal(store_object_init(&objects[1], server_start(&near, 1), &error), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		submit(store, &objects[i], &asked, false);
+		while (store_run(store, -1))
+			;
+	}
+	assert_true(store_counters(store).least_ms >= FAR_MS);
+	store_close(store);
+	store_object_deinit(&objects[0]);
+	store_object_deinit(&objects[1]);
+	server_stop(&near);
+	server_stop(&far);
+}
