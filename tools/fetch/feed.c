@@ -191,7 +191,8 @@ static uint64_t feed_own_sample(const struct fetch_feed *feed, uint64_t numbered
 	return numbered - feed->first;
 }
 
-uint64_t feed_see(struct fetch_feed *feed)
+/* Copies what the page has announced since the last look. */
+static void see_units(struct fetch_feed *feed)
 {
 	uint64_t planned = atomic_load(&feed->page->planned);
 
@@ -203,7 +204,6 @@ uint64_t feed_see(struct fetch_feed *feed)
 			feed->marks[sample - 1] |= FEED_ANNOUNCED;
 		feed->window[feed->seen % FILLING_AHEAD] = sample;
 	}
-	return feed->seen;
 }
 
 bool feed_is_announcing(struct fetch_feed *feed)
@@ -211,7 +211,8 @@ bool feed_is_announcing(struct fetch_feed *feed)
 	const int64_t now_ms = clock_ms();
 	const uint64_t seen = feed->seen;
 
-	if (feed_see(feed) != seen)
+	see_units(feed);
+	if (feed->seen != seen)
 		feed->seen_ms = now_ms;
 	feed->announced = feed->announced || feed->seen - feed->done >= FILLING_AHEAD / 2 ||
 			  now_ms - feed->seen_ms >= ANNOUNCED_MS ||
@@ -221,7 +222,7 @@ bool feed_is_announcing(struct fetch_feed *feed)
 
 int feed_next_unit(struct fetch_feed *feed, uint64_t *ret_sample)
 {
-	feed_see(feed);
+	see_units(feed);
 	if (feed->cursor >= feed->seen)
 		return -ENODATA;
 	*ret_sample = feed->window[feed->cursor++ % FILLING_AHEAD];

@@ -59,11 +59,9 @@ struct feed_memory {
 int feed_new(struct remote_dataset *dataset, const struct feed_memory *memory,
 	     struct fetch_feed **ret_feed);
 void feed_free(struct fetch_feed *feed);
-/* Copies what the page has announced since the last look. Returns the end of these units. */
-uint64_t feed_see(struct fetch_feed *feed);
 /*
- * Calls feed_see(). Returns true while a worker that has just begun announces its first thousands
- * of units: which samples are neighbours is known afterwards.
+ * Copies what the page has announced. Returns true while a worker that has just begun announces its
+ * first thousands of units: which samples are neighbours is known afterwards.
  */
 bool feed_is_announcing(struct fetch_feed *feed);
 /* Returns the sample of the next unit + 1, 0 if it has none; -ENODATA if none is known yet. */

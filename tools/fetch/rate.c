@@ -1,6 +1,5 @@
 #include "tools/fetch/rate.h"
 #include "format/base/system/clock.h"
-#include "tools/fetch/schedule.h"
 
 #include <math.h>
 
@@ -24,53 +23,51 @@ enum {
  */
 #define PEAK_KEPT 0.8
 
-void rate_init(struct fetcher *fetcher)
+void rate_init(struct rate *rate)
 {
-	fetcher->peak = PEAK_FIRST;
-	fetcher->measured_ms = clock_ms();
+	rate->peak = PEAK_FIRST;
+	rate->measured_ms = clock_ms();
 }
 
-void rate_measure(struct fetcher *fetcher)
+void rate_measure(struct rate *rate, const struct store *store)
 {
-	struct store_counters counters = store_counters(fetcher->store);
-	int64_t now_ms = clock_ms(), passed_ms = now_ms - fetcher->measured_ms;
+	struct store_counters counters = store_counters(store);
+	int64_t now_ms = clock_ms(), passed_ms = now_ms - rate->measured_ms;
 
 	if (passed_ms < MEASURE_MS)
 		return;
-	uint64_t bytes = counters.bytes - fetcher->measured_bytes;
-	bool limited = fetcher->full_ms > 0 &&
-		       fetcher->measured_ms - fetcher->full_ms >= (int64_t)counters.latency_ms;
-	fetcher->rate = (double)bytes * 1000 / (double)passed_ms;
-	if (!fetcher->is_full)
-		fetcher->full_ms = 0;
-	fetcher->is_full = false;
-	fetcher->measured_ms = now_ms;
-	fetcher->measured_bytes = counters.bytes;
+	uint64_t bytes = counters.bytes - rate->measured_bytes;
+	bool limited = rate->full_ms > 0 &&
+		       rate->measured_ms - rate->full_ms >= (int64_t)counters.latency_ms;
+	rate->now = (double)bytes * 1000 / (double)passed_ms;
+	if (!rate->is_full)
+		rate->full_ms = 0;
+	rate->is_full = false;
+	rate->measured_ms = now_ms;
+	rate->measured_bytes = counters.bytes;
 	if (!bytes)
 		return;
-	fetcher->peak = fmax(fetcher->rate, limited ? PEAK_KEPT * fetcher->peak : fetcher->peak);
+	rate->peak = fmax(rate->now, limited ? PEAK_KEPT * rate->peak : rate->peak);
 }
 
-void rate_set_limits(struct fetcher *fetcher)
+void rate_set_limits(const struct rate *rate, struct store *store, unsigned connections)
 {
-	const struct store_counters counters = store_counters(fetcher->store);
+	const struct store_counters counters = store_counters(store);
 	double waiting_ms = fmin(counters.latency_ms, LATENCY_FACTOR * counters.least_ms);
 
-	store_set_limits(fetcher->store, fetcher->connections,
-			 (uint64_t)(1.5 * fetcher->peak * waiting_ms / 1000));
+	store_set_limits(store, connections, (uint64_t)(1.5 * rate->peak * waiting_ms / 1000));
 }
 
-uint64_t rate_under_way(const struct fetcher *fetcher)
+uint64_t rate_under_way(const struct rate *rate, const struct store *store)
 {
-	double target =
-		LATENCY_FACTOR * fetcher->peak * store_counters(fetcher->store).least_ms / 1000;
+	double target = LATENCY_FACTOR * rate->peak * store_counters(store).least_ms / 1000;
 
 	return target > (double)UNDER_WAY_MIN ? (uint64_t)target : UNDER_WAY_MIN;
 }
 
-void rate_note_full(struct fetcher *fetcher)
+void rate_note_full(struct rate *rate)
 {
-	if (!fetcher->full_ms)
-		fetcher->full_ms = clock_ms();
-	fetcher->is_full = true;
+	if (!rate->full_ms)
+		rate->full_ms = clock_ms();
+	rate->is_full = true;
 }

@@ -1,7 +1,6 @@
 #include "tools/fetch/schedule.h"
 #include "format/base/system/clock.h"
 #include "format/base/system/io.h"
-#include "tools/fetch/rate.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -88,7 +87,7 @@ void schedule_init(struct fetcher *fetcher)
 	(void)buffers_init(&fetcher->buffers, (unsigned)(memory / 2 / SPAN_MAX), SPAN_MAX);
 	fetcher->connections =
 		connections < STORE_CONNECTIONS_MAX ? (unsigned)connections : STORE_CONNECTIONS_MAX;
-	rate_init(fetcher);
+	rate_init(&fetcher->rate);
 	fetcher->passing =
 		fetcher->cache.limit / 4 < PASSING_MAX ? fetcher->cache.limit / 4 : PASSING_MAX;
 }
@@ -661,7 +660,7 @@ static void follow_neighbours(struct batch *batch, struct fetch_feed *feed, uint
  */
 static bool has_time(const struct fetcher *fetcher, const struct fetch_feed *feed, uint64_t bytes)
 {
-	return feed->done && (double)bytes < NEIGHBOURS_S * fetcher->peak;
+	return feed->done && (double)bytes < NEIGHBOURS_S * fetcher->rate.peak;
 }
 
 /*
@@ -692,7 +691,8 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 	struct remote_dataset *dataset = feed->dataset;
 	struct batch soon = {.fetcher = fetcher, .dataset = dataset, .urgent = true};
 	struct batch later = {.fetcher = fetcher, .dataset = dataset};
-	const uint64_t target = rate_under_way(fetcher), ahead = units_ahead(fetcher, dataset);
+	const uint64_t target = rate_under_way(&fetcher->rate, fetcher->store),
+		       ahead = units_ahead(fetcher, dataset);
 	const uint64_t due = feed_needed(feed, 1), needed = feed_needed(feed, FEED_BATCHES);
 	const bool announcing = feed_is_announcing(feed);
 	uint64_t sample;
@@ -703,7 +703,7 @@ static void follow_feed(struct fetcher *fetcher, struct fetch_feed *feed)
 		bool full = bytes >= target;
 
 		if (full)
-			rate_note_full(fetcher);
+			rate_note_full(&fetcher->rate);
 		if (!must && (announcing || full || !has_room(dataset) ||
 			      feed->cursor >= feed->done + ahead))
 			break;
@@ -736,8 +736,8 @@ int schedule_run(struct fetcher *fetcher)
 {
 	int look_ms = LOOK_MS;
 
-	rate_measure(fetcher);
-	rate_set_limits(fetcher);
+	rate_measure(&fetcher->rate, fetcher->store);
+	rate_set_limits(&fetcher->rate, fetcher->store, fetcher->connections);
 	measure_disk(fetcher);
 	for (struct fetch_feed *feed = fetcher->feeds; feed; feed = feed->next) {
 		struct passing passing = {fetcher, feed->dataset};

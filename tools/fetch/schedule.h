@@ -7,6 +7,7 @@
 
 #include "tools/fetch/buffers.h"
 #include "tools/fetch/feed.h"
+#include "tools/fetch/rate.h"
 #include "tools/fetch/sandbox.h"
 
 enum { FETCHER_MEMORY_MIN = 32 << 20 };
@@ -21,13 +22,7 @@ struct fetcher {
 	uint64_t under_way; /* bytes requested and not there */
 	struct buffers buffers; /* for replies that are coming in */
 	uint64_t passing;       /* bytes of a full cache through which samples pass */
-	/* the last measurement of the rate */
-	int64_t measured_ms;
-	uint64_t measured_bytes;
-	double rate;          /* bytes per second */
-	double peak;          /* of the rate, lately */
-	bool is_full;         /* since then, as much was under way as the peak allows */
-	int64_t full_ms;      /* from when on it was in each measurement; 0: in none */
+	struct rate rate;
 	unsigned connections; /* at most */
 	int64_t disk_measured_ms;
 	unsigned clearances; /* how often space was made on a full disk */

@@ -364,7 +364,7 @@ static void handle_status(struct server *server, struct client *client)
 		row->evicted = dataset->evicted;
 		row->error = (char *)dataset->error.text;
 		row->under_way = dataset->under_way;
-		row->rate = fetcher->rate;
+		row->rate = fetcher->rate.now;
 		row->latency_ms = counters.latency_ms;
 		pointers[status.n_datasets++] = row;
 	}
@@ -515,7 +515,7 @@ static void tell_progress(struct server *server)
 			continue;
 		client->progress_ms = now_ms;
 		client->progress_count++;
-		progress.rate = server->fetcher->rate;
+		progress.rate = server->fetcher->rate.now;
 		progress.latency_ms = store_counters(server->fetcher->store).latency_ms;
 		reply.kind_case = LOADERD__FETCH_REPLY__KIND_PROGRESS;
 		reply.progress = &progress;

@@ -4,7 +4,6 @@
 #include "tools/store/store_internal.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -40,6 +39,10 @@ static int socket_of(const struct epoll_event *event)
 {
 	return (int)(uint32_t)event->data.u64;
 }
+
+_Static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLERR == POLLERR &&
+		       EPOLLHUP == POLLHUP,
+	       "events of both kinds are passed on");
 
 /* CURLMOPT_SOCKETFUNCTION */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *context, void *socket_context)
@@ -115,26 +118,45 @@ static int compare_ranks(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-static void act(const struct loop *loop, int fd, int what)
+/* Tells libcurl what is the matter with a socket: POLLIN, POLLOUT and so on, or those of epoll. */
+static void act(const struct loop *loop, int fd, unsigned events)
 {
 	int running;
 
-	curl_multi_socket_action(loop->multi, fd, what, &running);
+	curl_multi_socket_action(loop->multi, fd,
+				 (events & POLLIN ? CURL_CSELECT_IN : 0) |
+					 (events & POLLOUT ? CURL_CSELECT_OUT : 0) |
+					 (events & (POLLERR | POLLHUP) ? CURL_CSELECT_ERR : 0),
+				 &running);
 }
 
 /* Reads the sockets in turn while they have something. TLS gives 16 KiB each time. */
-static void read_sockets(const struct loop *loop, struct pollfd *fds, unsigned count)
+static void read_in_turn(const struct loop *loop, struct pollfd *fds, unsigned count)
 {
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		for (unsigned i = 0; i < count; i++)
 			if (fds[i].revents)
-				act(loop, fds[i].fd,
-				    CURL_CSELECT_IN |
-					    (fds[i].revents & (POLLERR | POLLHUP) ? CURL_CSELECT_ERR
-										  : 0));
+				act(loop, fds[i].fd, (unsigned)fds[i].revents);
 		if (poll(fds, count, 0) <= 0)
 			return;
 	}
+}
+
+/* Reads sockets, the first ones, until some have brought something. Returns how many. */
+static unsigned read_first(const struct loop *loop, struct pollfd *fds, unsigned count)
+{
+	uint64_t brought = 0;
+	unsigned taken = 0;
+
+	while (taken < count && brought < READ_MIN) {
+		const uint64_t before = *loop->bytes;
+		unsigned reads = count - taken < READS_AT_ONCE ? count - taken : READS_AT_ONCE;
+
+		read_in_turn(loop, fds + taken, reads);
+		taken += reads;
+		brought = *loop->bytes - before;
+	}
+	return taken;
 }
 
 /*
@@ -157,25 +179,11 @@ static void take_events(struct loop *loop)
 		const int fd = socket_of(&events[i]);
 
 		if (what & EPOLLOUT)
-			act(loop, fd,
-			    CURL_CSELECT_OUT | (what & EPOLLIN ? CURL_CSELECT_IN : 0) |
-				    (what & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0));
+			act(loop, fd, what);
 		else
-			fds[readable++] = (struct pollfd){
-				fd, POLLIN, (short)(what & (EPOLLIN | EPOLLERR | EPOLLHUP))};
+			fds[readable++] = (struct pollfd){fd, POLLIN, (short)what};
 	}
-	unsigned taken = 0;
-	bool enough = false;
-	while (taken < readable && !enough) {
-		const uint64_t bytes = *loop->bytes;
-		unsigned left = readable - taken;
-		unsigned reads = left < READS_AT_ONCE ? left : READS_AT_ONCE;
-
-		read_sockets(loop, fds + taken, reads);
-		taken += reads;
-		enough = *loop->bytes - bytes >= READ_MIN;
-	}
-	loop->queues += taken < readable;
+	loop->queues += read_first(loop, fds, readable) < readable;
 }
 
 void loop_wait(struct loop *loop, struct pollfd *fds, unsigned count, int timeout_ms)

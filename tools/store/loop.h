@@ -1,6 +1,7 @@
 /*
  * Waits for the sockets of a store's requests: libcurl's "multi socket" interface, by epoll. Asking
- * for all sockets each time costs more than the requests themselves when there are hundreds.
+ * for all sockets each time costs more than the requests themselves when there are hundreds. Of
+ * many replies that arrive at once, those of urgent requests are read first, then the oldest.
  *
  * One thread, but loop_wake().
  */
@@ -18,7 +19,7 @@ struct loop {
 	uint64_t queues;  /* how often replies have waited until others were read */
 };
 
-/* -errno. */
+/* Both are kept. -errno. */
 int loop_init(struct loop *loop, CURLM *multi, const uint64_t *bytes);
 /* After curl_multi_cleanup(), which still reports sockets. */
 void loop_deinit(struct loop *loop);

@@ -170,9 +170,10 @@ static struct transfer *next_waiting(const struct store *store, const struct tra
 	return next;
 }
 
-static bool is_idle(const struct store *store)
+/* Transfers that have not ended. */
+static int count_transfers(const struct store *store)
 {
-	return TAILQ_EMPTY(&store->running) && !next_waiting(store, NULL);
+	return (int)(store->submitted - store->ended);
 }
 
 int store_submit(struct store *store, const struct store_request *request)
@@ -681,7 +682,7 @@ static void stop_all(struct store *store)
 	const struct packimg_error error = {"interrupted"};
 
 	store->running_bytes = 0;
-	while (!is_idle(store)) {
+	while (count_transfers(store)) {
 		struct transfer *transfer = TAILQ_FIRST(&store->running);
 
 		if (transfer) {
@@ -692,12 +693,6 @@ static void stop_all(struct store *store)
 		}
 		transfer_finish(transfer, NULL, -EINTR, &error);
 	}
-}
-
-/* Transfers that have not ended. */
-static int count_transfers(const struct store *store)
-{
-	return (int)(store->submitted - store->ended);
 }
 
 /* Milliseconds until the next waiting transfer may start, at most most_ms. */
@@ -736,7 +731,7 @@ int store_run(struct store *store, int timeout_ms)
 	const int64_t deadline_ms = clock_ms() + timeout_ms;
 	const uint64_t ended = store->ended;
 
-	while (store->ended == ended && !is_idle(store)) {
+	while (store->ended == ended && count_transfers(store)) {
 		int left_ms = timeout_ms < 0 ? POLL_MS : clock_left_ms(deadline_ms);
 
 		store_poll(store, NULL, 0, left_ms < POLL_MS ? left_ms : POLL_MS);

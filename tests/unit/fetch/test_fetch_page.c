@@ -249,8 +249,8 @@ TEST(urgent_samples_bring_no_neighbours_over_a_slow_link)
 	struct fetch_feed *feed = open_empty(&fetcher);
 	unsigned urgent = 0;
 
-	fetcher.peak = BYTES_PER_S;
-	fetcher.measured_bytes = store_counters(store_double).bytes; /* since then, none */
+	fetcher.rate.peak = BYTES_PER_S;
+	fetcher.rate.measured_bytes = store_counters(store_double).bytes; /* since then, none */
 	announce(feed, announced, COUNT, 1);
 	schedule_run(&fetcher);
 	atomic_store(&feed->page->done, 1);
