@@ -209,89 +209,99 @@ static void submit(struct store *store, struct store_object *object, struct aske
 	assert_int_equal(store_submit(store, &request), 0);
 }
 
-static struct store *open_store(void)
+/* A client, and the server whose file it asks for. */
+struct stage {
+	struct server server;
+	struct store *store;
+	struct store_object object;
+	struct progress progress;
+	struct asked asked[REQUESTS];
+};
+
+/* The server, with its faults, is set; it answers from `expected` requests on. */
+static void stage_open(struct stage *stage, unsigned expected)
 {
 	const struct store_options options = {.connections = REQUESTS};
+	const char *address = server_start(&stage->server, expected);
 	struct packimg_error error;
-	struct store *store;
 
 	setenv("no_proxy", "127.0.0.1", 1);
-	if (store_open(&options, &store, &error))
+	if (store_open(&options, &stage->store, &error) ||
+	    store_object_init(&stage->object, address, &error))
 		fail_msg("%s", error.text);
-	return store;
 }
 
-/* urgent: the number of one that is; REQUESTS: there is none. */
-static void submit_all(struct store *store, struct store_object *object, struct asked *asked,
-		       struct progress *progress, unsigned urgent)
+static void stage_close(struct stage *stage)
 {
-	for (unsigned i = 0; i < REQUESTS; i++) {
-		asked[i] = (struct asked){progress, i};
-		submit(store, object, &asked[i], i == urgent);
+	store_close(stage->store);
+	store_object_deinit(&stage->object);
+	server_stop(&stage->server);
+}
+
+/* Submits the first requests. urgent: the number of one that is; `count`: none is. */
+static void submit_first(struct stage *stage, unsigned count, unsigned urgent)
+{
+	for (unsigned i = 0; i < count; i++) {
+		stage->asked[i] = (struct asked){&stage->progress, i};
+		submit(stage->store, &stage->object, &stage->asked[i], i == urgent);
 	}
+}
+
+static void run(struct stage *stage)
+{
+	while (store_run(stage->store, -1))
+		;
+}
+
+/* Waits until all replies are in the sockets; none is read before. */
+static void await_answers(struct stage *stage)
+{
+	while (stage->server.answered == 0)
+		store_poll(stage->store, NULL, 0, 0);
+	while (stage->server.answered < REQUESTS)
+		sched_yield();
 }
 
 TEST(old_and_urgent_replies_are_read_first)
 {
 	enum { READ_AT_ONCE = 8, URGENT = REQUESTS - 1 };
-	struct server server = {0};
-	struct store_object object;
-	struct packimg_error error;
-	struct progress progress = {0};
-	struct asked asked[REQUESTS];
-	struct store *store = open_store();
+	struct stage stage = {0};
+	const struct progress *progress = &stage.progress;
 
-	assert_int_equal(store_object_init(&object, server_start(&server, REQUESTS), &error), 0);
-	submit_all(store, &object, asked, &progress, URGENT);
-	/* no reply is read before all are there */
-	while (server.answered == 0)
-		store_poll(store, NULL, 0, 0);
-	while (server.answered < REQUESTS)
-		sched_yield();
-	while (store_run(store, -1))
-		;
-	assert_int_equal(progress.ended, REQUESTS);
+	stage_open(&stage, REQUESTS);
+	submit_first(&stage, REQUESTS, URGENT);
+	await_answers(&stage);
+	run(&stage);
+	assert_int_equal(progress->ended, REQUESTS);
 	/* were all sockets read in turn, all replies would end at about the same time */
-	assert_in_range(progress.received_at_first, BYTES, 2 * READ_AT_ONCE * BYTES);
+	assert_in_range(progress->received_at_first, BYTES, 2 * READ_AT_ONCE * BYTES);
 	for (unsigned i = 0; i < REQUESTS; i++)
-		if (progress.order[i] == URGENT)
+		if (progress->order[i] == URGENT)
 			assert_in_range(i, 0, READ_AT_ONCE);
 		else
-			assert_in_range(progress.order[i], i < READ_AT_ONCE ? 0 : i - READ_AT_ONCE,
+			assert_in_range(progress->order[i], i < READ_AT_ONCE ? 0 : i - READ_AT_ONCE,
 					i + READ_AT_ONCE);
-	store_close(store);
-	store_object_deinit(&object);
-	server_stop(&server);
+	stage_close(&stage);
 }
 
 TEST(requests_begin_while_the_limits_allow)
 {
 	enum { AT_ONCE = STORE_CONNECTIONS_FEW + 4 };
-	struct server server = {0};
-	struct store_object object;
-	struct packimg_error error;
-	struct progress progress = {0};
-	struct asked asked[REQUESTS];
-	struct store *store = open_store();
+	struct stage stage = {0};
 
-	assert_int_equal(store_object_init(&object, server_start(&server, AT_ONCE), &error), 0);
-	store_set_limits(store, REQUESTS, (AT_ONCE - 1) * BYTES + 1);
-	for (unsigned i = 0; i < 2 * AT_ONCE; i++) {
-		asked[i] = (struct asked){&progress, i};
-		submit(store, &object, &asked[i], false);
+	stage_open(&stage, AT_ONCE);
+	store_set_limits(stage.store, REQUESTS, (AT_ONCE - 1) * BYTES + 1);
+	submit_first(&stage, 2 * AT_ONCE, 2 * AT_ONCE);
+	while (!stage.progress.ended) {
+		store_poll(stage.store, NULL, 0, 100);
+		assert_true(store_counters(stage.store).requests <= AT_ONCE + stage.progress.ended);
 	}
-	while (!progress.ended) {
-		store_poll(store, NULL, 0, 100);
-		assert_true(store_counters(store).requests <= AT_ONCE + progress.ended);
-	}
-	assert_true(store_counters(store).requests >= AT_ONCE);
-	store_set_limits(store, 1, UINT64_MAX);
-	while (store_run(store, -1))
-		assert_true(store_counters(store).requests <= AT_ONCE + progress.ended);
-	assert_int_equal(progress.ended, 2 * AT_ONCE);
-	store_close(store);
-	store_object_deinit(&object);
-	server_stop(&server);
+	assert_true(store_counters(stage.store).requests >= AT_ONCE);
+	store_set_limits(stage.store, 1, UINT64_MAX);
+	while (store_run(stage.store, -1))
+		assert_true(store_counters(stage.store).requests <= AT_ONCE + stage.progress.ended);
+	assert_int_equal(stage.progress.ended, 2 * AT_ONCE);
+	stage_close(&stage);
 }
 
 /* Urgent requests of which there is always one more, until another one has ended. */
@@ -333,109 +343,81 @@ static void submit_urgent(struct endless *endless)
 TEST(urgent_requests_do_not_starve_others)
 {
 	enum { PATIENCE_MS = 20000 };
-	struct server server = {0};
-	struct store_object object;
-	struct packimg_error error;
-	struct progress progress = {0};
-	struct asked asked = {&progress, 0};
-	struct store *store = open_store();
-	struct endless endless = {.store = store, .object = &object, .until = &progress};
+	struct stage stage = {0};
+	struct endless endless;
 	const int64_t start_ms = clock_ms();
 
-	assert_int_equal(store_object_init(&object, server_start(&server, 1), &error), 0);
-	store_set_limits(store, 1, UINT64_MAX);
+	stage_open(&stage, 1);
+	endless = (struct endless){stage.store, &stage.object, &stage.progress};
+	store_set_limits(stage.store, 1, UINT64_MAX);
 	submit_urgent(&endless);
 	submit_urgent(&endless);
-	submit(store, &object, &asked, false);
-	while (store_run(store, -1))
+	submit_first(&stage, 1, 1);
+	while (store_run(stage.store, -1))
 		assert_true(clock_ms() - start_ms < PATIENCE_MS);
-	assert_int_equal(progress.ended, 1);
-	store_close(store);
-	store_object_deinit(&object);
-	server_stop(&server);
+	assert_int_equal(stage.progress.ended, 1);
+	stage_close(&stage);
 }
 
 TEST(requests_that_fail_are_repeated_before_later_ones)
 {
 	/* the delay before it is repeated is 50 ms at most */
-	struct server server = {.refused = 1, .pause_ms = 10};
-	struct store_object object;
-	struct packimg_error error;
-	struct progress progress = {0};
-	struct asked asked[REQUESTS];
-	struct store *store = open_store();
+	struct stage stage = {.server = {.refused = 1, .pause_ms = 10}};
 	unsigned place = 0;
 
-	assert_int_equal(store_object_init(&object, server_start(&server, 1), &error), 0);
-	store_set_limits(store, 1, UINT64_MAX);
-	submit_all(store, &object, asked, &progress, REQUESTS);
-	while (store_run(store, -1))
-		;
-	assert_int_equal(progress.ended, REQUESTS);
-	while (progress.order[place] != 0)
+	stage_open(&stage, 1);
+	store_set_limits(stage.store, 1, UINT64_MAX);
+	submit_first(&stage, REQUESTS, REQUESTS);
+	run(&stage);
+	assert_int_equal(stage.progress.ended, REQUESTS);
+	while (stage.progress.order[place] != 0)
 		place++;
 	assert_in_range(place, 0, REQUESTS / 2);
-	store_close(store);
-	store_object_deinit(&object);
-	server_stop(&server);
+	stage_close(&stage);
 }
 
 TEST(replies_that_drip_do_not_starve_others)
 {
 	enum { DRIPPING = REQUESTS - 1, POLLS_MAX = 64 };
-	struct server server = {.dripping = DRIPPING};
-	struct store_object object;
-	struct packimg_error error;
-	struct progress progress = {0};
-	struct asked asked[REQUESTS];
-	struct store *store = open_store();
+	struct stage stage = {.server = {.dripping = DRIPPING}};
+	struct server *server = &stage.server;
 
-	assert_int_equal(store_object_init(&object, server_start(&server, REQUESTS), &error), 0);
-	submit_all(store, &object, asked, &progress, REQUESTS);
-	while (server.answered == 0)
-		store_poll(store, NULL, 0, 0);
-	while (server.answered < REQUESTS)
-		sched_yield();
-	for (unsigned i = 0; i < POLLS_MAX && !progress.ended; i++) {
-		const unsigned rounds = server.rounds;
+	stage_open(&stage, REQUESTS);
+	submit_first(&stage, REQUESTS, REQUESTS);
+	await_answers(&stage);
+	for (unsigned i = 0; i < POLLS_MAX && !stage.progress.ended; i++) {
+		const unsigned rounds = server->rounds;
 
 		/* all sockets have something to read */
-		while (server.rounds < rounds + 2)
+		while (server->rounds < rounds + 2)
 			sched_yield();
-		store_poll(store, NULL, 0, 0);
+		store_poll(stage.store, NULL, 0, 0);
 	}
-	assert_int_equal(progress.ended, 1);
-	assert_int_equal(progress.order[0], DRIPPING);
-	server.flows = true;
-	while (store_run(store, -1))
-		;
-	assert_int_equal(progress.ended, REQUESTS);
-	store_close(store);
-	store_object_deinit(&object);
-	server_stop(&server);
+	assert_int_equal(stage.progress.ended, 1);
+	assert_int_equal(stage.progress.order[0], DRIPPING);
+	server->flows = true;
+	run(&stage);
+	assert_int_equal(stage.progress.ended, REQUESTS);
+	stage_close(&stage);
 }
 
 TEST(the_farthest_host_limits_requests)
 {
 	enum { FAR_MS = 50 };
-	struct server near = {0}, far = {.pause_ms = FAR_MS};
-	struct store_object objects[2];
+	struct stage stage = {.server = {.pause_ms = FAR_MS}};
+	struct server near = {0};
+	struct store_object object;
 	struct packimg_error error;
-	struct progress progress = {0};
-	struct asked asked = {&progress, 0};
-	struct store *store = open_store();
 
-	assert_int_equal(store_object_init(&objects[0], server_start(&far, 1), &error), 0);
-	assert_int_equal(store_object_init(&objects[1], server_start(&near, 1), &error), 0);
-	for (unsigned i = 0; i < 2; i++) {
-		submit(store, &objects[i], &asked, false);
-		while (store_run(store, -1))
-			;
-	}
-	assert_true(store_counters(store).least_ms >= FAR_MS);
-	store_close(store);
-	store_object_deinit(&objects[0]);
-	store_object_deinit(&objects[1]);
+	stage_open(&stage, 1);
+	submit_first(&stage, 1, 1);
+	run(&stage);
+	assert_int_equal(store_object_init(&object, server_start(&near, 1), &error), 0);
+	submit(stage.store, &object, &stage.asked[0], false);
+	run(&stage);
+	assert_int_equal(stage.progress.ended, 2);
+	assert_true(store_counters(stage.store).least_ms >= FAR_MS);
+	stage_close(&stage);
+	store_object_deinit(&object);
 	server_stop(&near);
-	server_stop(&far);
 }
